@@ -1,0 +1,281 @@
+package statestore
+
+import (
+	"context"
+	"time"
+)
+
+// Lifecycle is what operators and jobs decided about an instance. The zero
+// value is none that may serve.
+type Lifecycle string
+
+// Lifecycle states. A heartbeat never leaves draining or drained.
+const (
+	Warming  Lifecycle = "warming"
+	Ready    Lifecycle = "ready"
+	Cordoned Lifecycle = "cordoned"
+	Draining Lifecycle = "draining"
+	Drained  Lifecycle = "drained"
+)
+
+// Health is what the health lease holder last concluded.
+type Health string
+
+// Health states. The zero value is healthy: an instance nobody judged yet.
+const (
+	Healthy Health = ""
+	Suspect Health = "suspect"
+	Down    Health = "down"
+)
+
+// InstanceSpec is what a worker tells at registration.
+type InstanceSpec struct {
+	ID            string            `json:"id"`
+	Pool          string            `json:"pool"`
+	Incarnation   string            `json:"incarnation"` // digest
+	Address       string            `json:"address"`     // ip:port
+	Scheme        string            `json:"scheme,omitempty"`
+	Weight        int               `json:"weight"`
+	Zone          string            `json:"zone,omitempty"`
+	Rank          *int              `json:"rank,omitempty"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	Compat        map[string]any    `json:"compat,omitempty"`
+	MaxRunning    int               `json:"max_running,omitempty"`
+	Probe         bool              `json:"probe,omitempty"`
+	ReportsCached bool              `json:"reports_cached,omitempty"`
+}
+
+// Heartbeat is what a worker tells every few seconds.
+type Heartbeat struct {
+	Ready         bool    `json:"ready,omitempty"`
+	Running       int     `json:"running"`
+	Waiting       int     `json:"waiting"`
+	MaxRunning    int     `json:"max_running,omitempty"`
+	KVUsage       float64 `json:"kv_usage,omitempty"` // 0 to 1
+	KVGeneration  uint64  `json:"kv_generation,omitempty"`
+	PrefixQueries uint64  `json:"prefix_queries,omitempty"` // tokens, cumulative
+	PrefixHits    uint64  `json:"prefix_hits,omitempty"`    // tokens, cumulative
+}
+
+// Override is an operator's word, which wins over the worker's until it is nil.
+type Override struct {
+	Weight *int              `json:"weight,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Instance is one registered replica.
+type Instance struct {
+	InstanceSpec
+	Lifecycle Lifecycle `json:"lifecycle"`
+	Health    Health    `json:"health,omitempty"`
+	Job       string    `json:"job,omitempty"` // that drains it
+	Override  Override  `json:"override"`
+
+	Beats    uint64    `json:"beats"` // heartbeats of this incarnation
+	LastBeat Heartbeat `json:"last_beat"`
+
+	Registered Millis `json:"registered"` // this incarnation
+	BeatAt     Millis `json:"beat_at"`    // 0: never
+}
+
+// Owner is the instance's present boot.
+func (i *Instance) Owner() Owner { return Owner{Instance: i.ID, Incarnation: i.Incarnation} }
+
+// EffectiveWeight is the operator's weight, or else the worker's.
+func (i *Instance) EffectiveWeight() int {
+	if i.Override.Weight != nil {
+		return *i.Override.Weight
+	}
+	return i.Weight
+}
+
+// FleetView is all instances at one moment. Equal versions are equal views but
+// for Now.
+type FleetView struct {
+	// Version grows with every change, Members only with those that are more
+	// than a heartbeat.
+	Version, Members uint64
+	Instances        []Instance // ordered by id
+	Now              Millis
+}
+
+// Fleet is the registry. Instance ids are unique across pools: registering an
+// id again in another pool moves it there.
+type Fleet interface {
+	// Register adds an instance, updates it when the incarnation is the present
+	// one, and begins a new life (warming, no beats, no override lost) when it
+	// is another.
+	Register(ctx context.Context, spec InstanceSpec) (Instance, error)
+	// Heartbeat counts a beat. Ready ends warming. ErrUnknownInstance,
+	// ErrStaleIncarnation.
+	Heartbeat(ctx context.Context, by Owner, beat Heartbeat) (Instance, error)
+	// Deregister removes the instance. With an incarnation, only while that is
+	// the present one (ErrStaleIncarnation); without, whoever it is.
+	Deregister(ctx context.Context, who Owner) error
+	// SetLifecycle changes the state if it is one of change.From (any when
+	// empty) and the incarnation is still the present one; otherwise
+	// InstanceChangedError, ErrStaleIncarnation or ErrUnknownInstance.
+	SetLifecycle(ctx context.Context, who Owner, change LifecycleChange) (Instance, error)
+	// SetHealth records a verdict of the holder of a lease; a lower token than
+	// the highest seen is a LeaseHeldError. Unknown or stale instances are
+	// left out silently: they are gone.
+	SetHealth(ctx context.Context, l Lease, verdicts map[Owner]Health) error
+	// SetOverride replaces the operator's word.
+	SetOverride(ctx context.Context, id string, o Override) (Instance, error)
+	// FleetView reads everything at one moment.
+	FleetView(ctx context.Context) (FleetView, error)
+}
+
+// LifecycleChange is one change of a lifecycle.
+type LifecycleChange struct {
+	From []Lifecycle
+	To   Lifecycle
+	Job  JobRef // the job that does it: recorded, and fenced by its token
+}
+
+// JobRef names a holding of a job: the job and the token of its lease.
+type JobRef struct {
+	ID    string
+	Token uint64
+}
+
+// JobState is where a job is.
+type JobState string
+
+// States of a job. The last four are ends.
+const (
+	JobPending    JobState = "pending"
+	JobPlanning   JobState = "planning"
+	JobRunning    JobState = "running"
+	JobPaused     JobState = "paused"
+	JobCancelling JobState = "cancelling"
+	JobSucceeded  JobState = "succeeded"
+	JobPartial    JobState = "partial"
+	JobFailed     JobState = "failed"
+	JobCancelled  JobState = "cancelled"
+)
+
+// Ended reports whether the job does nothing more.
+func (s JobState) Ended() bool {
+	switch s {
+	case JobSucceeded, JobPartial, JobFailed, JobCancelled:
+		return true
+	}
+	return false
+}
+
+// Control is what an operator asked of a running job.
+type Control string
+
+// Controls. The zero value asks nothing.
+const (
+	ControlNone   Control = ""
+	ControlPause  Control = "pause"
+	ControlCancel Control = "cancel"
+)
+
+// Job is a stored piece of long work. What Spec and Progress mean is the
+// business of the package that runs it.
+type Job struct {
+	ID       string   `json:"id"`
+	Kind     string   `json:"kind"`
+	Pool     string   `json:"pool"`
+	Sources  []Owner  `json:"sources,omitempty"`
+	State    JobState `json:"state"`
+	Control  Control  `json:"control,omitempty"`
+	Attempts int      `json:"attempts"` // holdings so far
+	Spec     []byte   `json:"spec"`
+	Progress []byte   `json:"progress,omitempty"`
+	Created  Millis   `json:"created"`
+	Updated  Millis   `json:"updated"`
+	Deadline Millis   `json:"deadline"`
+	Ended    Millis   `json:"ended,omitempty"`
+	Holder   string   `json:"holder,omitempty"`
+	Token    uint64   `json:"token"`
+	LeaseEnd Millis   `json:"lease_end"`
+}
+
+// Ref names the present holding.
+func (j *Job) Ref() JobRef { return JobRef{ID: j.ID, Token: j.Token} }
+
+// Jobs are stored, leased and fenced.
+type Jobs interface {
+	// CreateJob stores j with its deadline given as a time from now. While a
+	// job of the same kind with the same sources has not ended, that one is
+	// returned instead, with existed true.
+	CreateJob(ctx context.Context, j Job, deadline time.Duration) (job Job, existed bool, err error)
+	// AcquireJob takes over a job whose lease is free or over, with a higher
+	// token and one more attempt. LeaseHeldError otherwise; ErrNotFound.
+	AcquireJob(ctx context.Context, id, holder string, ttl time.Duration) (Job, error)
+	// SaveJob stores state and progress and renews the lease, if the token is
+	// still the job's (LeaseHeldError). It answers the job with what operators
+	// asked meanwhile.
+	SaveJob(ctx context.Context, ref JobRef, state JobState, progress []byte, ttl time.Duration) (Job, error)
+	// ControlJob stores an operator's wish; a job that has ended is unchanged.
+	ControlJob(ctx context.Context, id string, c Control) (Job, error)
+	Job(ctx context.Context, id string) (Job, Millis, error)
+	// Jobs lists all jobs, newest first, with the store's clock.
+	Jobs(ctx context.Context) ([]Job, Millis, error)
+	// PurgeJobs forgets jobs that ended longer than keep ago.
+	PurgeJobs(ctx context.Context, keep time.Duration) (int, error)
+}
+
+// TaskKind says what a worker is asked to do.
+type TaskKind string
+
+// Kinds of tasks.
+const (
+	TaskOffload TaskKind = "offload"
+	TaskPrewarm TaskKind = "prewarm"
+	TaskRelease TaskKind = "release"
+	TaskForget  TaskKind = "forget"
+)
+
+// TaskResult is a worker's answer. The zero value: none yet.
+type TaskResult string
+
+// Results of tasks.
+const (
+	TaskOpen    TaskResult = ""
+	TaskDone    TaskResult = "done"
+	TaskRefused TaskResult = "refused"
+	TaskFailed  TaskResult = "failed"
+)
+
+// Task is one thing asked of one boot of an instance.
+type Task struct {
+	ID       string     `json:"id"`
+	Kind     TaskKind   `json:"kind"`
+	For      Owner      `json:"for"`
+	Session  SessionKey `json:"session"`
+	Floor    Floor      `json:"floor"` // what its handle will say
+	Job      string     `json:"job,omitempty"`
+	Deadline Millis     `json:"deadline"`
+	LeaseEnd Millis     `json:"lease_end,omitempty"`
+	Result   TaskResult `json:"result,omitempty"`
+	Reason   string     `json:"reason,omitempty"`
+	Version  uint64     `json:"version,omitempty"`
+}
+
+// Tasks are pulled by workers, leased, and answered once.
+type Tasks interface {
+	// PutTasks stores tasks that end after the given time. A task whose id is
+	// stored already is left as it is.
+	PutTasks(ctx context.Context, tasks []Task, deadline time.Duration) error
+	// LeaseTasks hands out up to limit open tasks whose lease is over.
+	LeaseTasks(ctx context.Context, by Owner, limit int, lease time.Duration) ([]Task, Millis, error)
+	// FinishTask stores the answer of the boot it was meant for. A repeated or
+	// late answer changes nothing. ErrNotFound when the task is over or another's.
+	FinishTask(ctx context.Context, by Owner, id string, a TaskAnswer) error
+	// TasksOf reads the tasks of a job, answered or not.
+	TasksOf(ctx context.Context, job string) ([]Task, error)
+	// DropTasks forgets the tasks of a job.
+	DropTasks(ctx context.Context, job string) error
+}
+
+// TaskAnswer is what a worker says of a task.
+type TaskAnswer struct {
+	Result  TaskResult
+	Reason  string
+	Version uint64
+}
