@@ -30,46 +30,15 @@ func nextEpoch(epoch uint64, now statestore.Millis) uint64 {
 	return max(epoch+1, uint64(now)) //nolint:gosec // the clock is past 1970
 }
 
-// holds reports whether the record continues the history that f was told of.
-func holds(r *statestore.Record, f statestore.Floor) bool {
-	switch {
-	case f.Version > r.Version:
-		return false
-	case f.Version == 0:
-		return true
-	}
-	// One op a version, the newest last.
-	if back := r.Version - f.Version; back < uint64(len(r.Ops)) {
-		return r.Ops[uint64(len(r.Ops))-1-back].Op == f.Op
-	}
-	return epochReached(r, f)
-}
-
-// epochReached judges a floor older than the remembered ops by its epoch: the
-// epoch must not have ended below the floor's version, and one that is unknown
-// must be older than all that are remembered.
-func epochReached(r *statestore.Record, f statestore.Floor) bool {
-	for i, c := range r.Changes {
-		if c.Epoch != f.Epoch {
-			continue
-		}
-		if i+1 == len(r.Changes) {
-			return true
-		}
-		return f.Version <= r.Changes[i+1].Version
-	}
-	return len(r.Changes) == 0 || f.Epoch < r.Changes[0].Epoch
-}
-
 // checkLineage holds every floor that was presented against the record. A floor
 // off its lineage is a loss, unless a claimant accepted that loss before.
 func checkLineage(r *statestore.Record, floors ...*statestore.Floor) error {
 	covered := false
 	for _, f := range floors {
-		if f == nil || holds(r, *f) {
+		if f == nil || r.Holds(*f) {
 			continue
 		}
-		if r.Lost == nil || f.Epoch >= r.Lost.Epoch || f.Version > r.Lost.Want {
+		if !r.Forgiven(*f) {
 			return &statestore.StoreBehindError{HaveVersion: r.Version, HaveTurns: r.Turns, WantVersion: f.Version}
 		}
 		covered = true

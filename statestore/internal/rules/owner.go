@@ -77,7 +77,7 @@ func claimLineage(r *statestore.Record, c statestore.Claim) (*statestore.Loss, e
 	}
 	lost := &statestore.Loss{HaveVersion: r.Version, HaveTurns: r.Turns}
 	for _, f := range floors {
-		if f != nil && !holds(r, *f) {
+		if f != nil && !r.Holds(*f) {
 			lost.WantVersion = max(lost.WantVersion, f.Version)
 		}
 	}
@@ -93,27 +93,6 @@ func mayClaim(r *statestore.Record, c statestore.Claim) bool {
 		return true
 	}
 	return c.Handle != nil && c.Handle.Named && c.Handle.Epoch == r.Epoch
-}
-
-// Base is how many leading turns of a caller's copy still hold: a copy with the
-// given turns, made at floor f.
-func Base(r *statestore.Record, f statestore.Floor, turns uint64) uint64 {
-	if !holds(r, f) {
-		return 0
-	}
-	base := min(turns, r.Turns)
-	if r.Rewritten <= f.Version {
-		return base
-	}
-	if r.Version-f.Version > uint64(len(r.Ops)) {
-		return 0
-	}
-	for _, o := range r.Ops {
-		if o.Version > f.Version {
-			base = min(base, o.Kept)
-		}
-	}
-	return base
 }
 
 // Fences is what a partition's fence says about a job's write.
