@@ -16,8 +16,9 @@
 // notes for each how much of its prompt was seen before, which is what one
 // unbounded cache shared by the whole fleet would reuse: the ideal every
 // routing policy is measured against (TestConversationFigures pins both for
-// the embedded trace). [Play] hands the turns out in order and never two of
-// one session at a time (TestPlayKeepsSessionsInOrder).
+// the embedded trace). A [Player] hands the turns out in order and never two of
+// one session at a time (TestPlayKeepsSessionsInOrder). [Text] makes up what
+// they say, since the trace holds no words (TestTextKeepsItsSize).
 //
 // Nothing here knows of instances, caches or servers.
 package trace
