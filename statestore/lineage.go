@@ -37,18 +37,15 @@ func (r *Record) Forgiven(f Floor) bool {
 }
 
 // Base is how many leading turns of a copy still hold: a copy of the given
-// number of turns, made at floor f.
+// number of turns, made at floor f. The copy may end with turns that were never
+// stored, so each write since f bounds it by what that write found; of a copy
+// that is older than the remembered ops, or of an ended life, nothing is known to
+// hold.
 func (r *Record) Base(f Floor, turns uint64) uint64 {
-	if !r.Holds(f) {
+	if f.Epoch < r.Before.Epoch || !r.Holds(f) || r.Version-f.Version > uint64(len(r.Ops)) {
 		return 0
 	}
 	base := min(turns, r.Turns)
-	if r.Rewritten <= f.Version {
-		return base
-	}
-	if r.Version-f.Version > uint64(len(r.Ops)) {
-		return 0
-	}
 	for _, o := range r.Ops {
 		if o.Version > f.Version {
 			base = min(base, o.Kept)

@@ -39,7 +39,7 @@ type Outcome struct {
 
 // Apply judges the write and, if it is accepted, changes the slot.
 func (s *Slot) Apply(w Write, now statestore.Millis) (Outcome, error) {
-	if err := s.checkEnded(&w.Handle); err != nil {
+	if err := s.checkEnded(&w.Handle, nil); err != nil {
 		return Outcome{}, err
 	}
 	if s.Record == nil {
@@ -56,8 +56,9 @@ func (s *Slot) Apply(w Write, now statestore.Millis) (Outcome, error) {
 	if lineage != nil {
 		return Outcome{}, lineage
 	}
-	if r.Version == 0 && w.Handle.Version == 0 && (w.Handle.Epoch == r.Epoch || w.Handle.Epoch == r.Before.Epoch) {
-		// Bound by a report only: nothing is stored, so this is the first append.
+	if r.Version == 0 && !isTail(r, w) {
+		// Bound by reports only: nothing is stored, so this is the first append,
+		// whichever report its handle has seen.
 		return s.first(w, now)
 	}
 	moved, err := mayWrite(r, w)
@@ -91,11 +92,16 @@ func mayWrite(r *statestore.Record, w Write) (moved bool, err error) {
 	if r.Owner == w.By && w.Handle.Epoch == r.Epoch && !r.Owner.IsZero() {
 		return false, nil
 	}
-	t := r.Tail
-	if t != nil && t.Owner == w.By && t.Epoch == w.Handle.Epoch && w.Kind == statestore.KindAppend && w.Base == nil {
+	if isTail(r, w) {
 		return true, nil
 	}
 	return false, notOwner(r, w.By)
+}
+
+// isTail reports whether the write is one that the tail may still make.
+func isTail(r *statestore.Record, w Write) bool {
+	t := r.Tail
+	return t != nil && t.Owner == w.By && t.Epoch == w.Handle.Epoch && w.Kind == statestore.KindAppend && w.Base == nil
 }
 
 // notOwner says who may write instead, and why.

@@ -10,12 +10,14 @@ type Slot struct {
 }
 
 // Expire turns a record whose time is over into its tombstone and reports
-// whether it did.
+// whether it did. The tombstone's epoch is that of the moment at which the time
+// was over, not of the call: a read that finds the session expired before
+// anybody ended it names the epoch that every later write finds.
 func (s *Slot) Expire(now statestore.Millis) bool {
 	if s.Record == nil || now < s.Record.Expires {
 		return false
 	}
-	s.end(statestore.Expired, now)
+	s.end(statestore.Expired, s.Record.Expires)
 	return true
 }
 
@@ -31,19 +33,24 @@ func nextEpoch(epoch uint64, now statestore.Millis) uint64 {
 }
 
 // checkLineage holds every floor that was presented against the record. A floor
-// off its lineage is a loss, unless a claimant accepted that loss before.
+// off its lineage is a loss, unless a claimant accepted that loss before or it
+// belongs to a life that ended: that was told when it ended.
 func checkLineage(r *statestore.Record, floors ...*statestore.Floor) error {
-	covered := false
+	var want uint64
+	forgiven := false
 	for _, f := range floors {
-		if f == nil || r.Holds(*f) {
-			continue
+		switch {
+		case f == nil || f.Epoch < r.Before.Epoch || r.Holds(*f):
+		case r.Forgiven(*f):
+			forgiven = true
+		default:
+			want = max(want, f.Version)
 		}
-		if !r.Forgiven(*f) {
-			return &statestore.StoreBehindError{HaveVersion: r.Version, HaveTurns: r.Turns, WantVersion: f.Version}
-		}
-		covered = true
 	}
-	if covered {
+	switch {
+	case want > 0:
+		return &statestore.StoreBehindError{HaveVersion: r.Version, HaveTurns: r.Turns, WantVersion: want}
+	case forgiven:
 		return &statestore.StaleHandleError{Owner: r.Owner, Epoch: r.Epoch}
 	}
 	return nil
@@ -51,32 +58,41 @@ func checkLineage(r *statestore.Record, floors ...*statestore.Floor) error {
 
 // checkEnded refuses what was told of a life before this one, and, where there
 // is no record, everything but what may begin a session. It returns nil for a
-// record in its own life, and for no record with a floor that may begin one.
-func (s *Slot) checkEnded(p *statestore.Presented) error {
+// record in its own life, and for no record with floors that may begin one. have
+// is the floor of a claimant's copy, if it told one.
+func (s *Slot) checkEnded(p *statestore.Presented, have *statestore.Floor) error {
+	end := s.Tombstone
 	if s.Record != nil {
-		if b := s.Record.Before; p != nil && p.Epoch < b.Epoch {
-			return &statestore.EndedError{Reason: b.Reason, Epoch: b.Epoch}
-		}
+		end = s.Record.Before
+	}
+	if p != nil && p.Epoch < end.Epoch {
+		return &statestore.EndedError{Reason: end.Reason, Epoch: end.Epoch}
+	}
+	if s.Record != nil {
 		return nil
 	}
-	if p == nil {
-		return nil
-	}
-	t := s.Tombstone
-	if p.Epoch < t.Epoch {
-		return &statestore.EndedError{Reason: t.Reason, Epoch: t.Epoch}
-	}
-	// The holder was told of a life after the tombstone, and it is not here.
-	want := p.Version
-	if p.Second != nil && p.Second.Epoch >= t.Epoch {
-		want = max(want, p.Second.Version)
-	}
-	if want > 0 {
+	if want := promised(end, p, have); want > 0 {
 		return &statestore.StoreBehindError{WantVersion: want}
 	}
-	if p.Epoch > t.Epoch {
+	if p != nil && p.Epoch > end.Epoch {
 		// A life without turns: nothing was promised, and a new route begins anew.
-		return &statestore.EndedError{Reason: statestore.Expired, Epoch: t.Epoch}
+		return &statestore.EndedError{Reason: statestore.Expired, Epoch: end.Epoch}
 	}
 	return nil
+}
+
+// promised is the highest version of a life after the tombstone, which is not
+// here, that a caller was told of.
+func promised(end statestore.Tombstone, p *statestore.Presented, have *statestore.Floor) uint64 {
+	floors := []*statestore.Floor{have}
+	if p != nil {
+		floors = append(floors, &p.Floor, p.Second)
+	}
+	var want uint64
+	for _, f := range floors {
+		if f != nil && f.Epoch >= end.Epoch {
+			want = max(want, f.Version)
+		}
+	}
+	return want
 }

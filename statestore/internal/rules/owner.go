@@ -1,21 +1,23 @@
 package rules
 
-import "berth/statestore"
+import (
+	"errors"
+
+	"berth/statestore"
+)
 
 // Claim judges a claim; fenced says that the claimant is. On a slot without a
 // record it changes nothing and there is nothing to claim.
 func (s *Slot) Claim(c statestore.Claim, fenced bool, now statestore.Millis) (changed bool, lost *statestore.Loss, err error) {
-	if err := s.checkEnded(c.Handle); err != nil {
-		return false, acceptedTotal(c, err), refuseUnlessAccepted(c, err)
+	if err := s.checkEnded(c.Handle, c.Have); err != nil {
+		lost, err := accepted(c, err)
+		return false, lost, err
 	}
 	if s.Record == nil {
-		if c.Have != nil && c.Have.Version > 0 && c.Have.Epoch >= s.Tombstone.Epoch && !c.AcceptLost {
-			return false, nil, &statestore.StoreBehindError{WantVersion: c.Have.Version}
-		}
 		return false, nil, nil
 	}
 	r := s.Record
-	lost, err = claimLineage(r, c)
+	lost, err = accepted(c, claimLineage(r, c))
 	if err != nil {
 		return false, nil, err
 	}
@@ -46,45 +48,24 @@ func (s *Slot) Claim(c statestore.Claim, fenced bool, now statestore.Millis) (ch
 	return true, lost, nil
 }
 
-// acceptedTotal is the loss of a whole session that the claimant accepts.
-func acceptedTotal(c statestore.Claim, err error) *statestore.Loss {
-	behind, ok := err.(*statestore.StoreBehindError) //nolint:errorlint // made by checkEnded, unwrapped
-	if !ok || !c.AcceptLost {
-		return nil
-	}
-	return &statestore.Loss{WantVersion: behind.WantVersion}
-}
-
-func refuseUnlessAccepted(c statestore.Claim, err error) error {
-	if acceptedTotal(c, err) != nil {
-		return nil
-	}
-	return err
-}
-
-// claimLineage returns the loss that the claimant accepts, nil if none.
-func claimLineage(r *statestore.Record, c statestore.Claim) (*statestore.Loss, error) {
-	floors := []*statestore.Floor{c.Have}
-	if c.Handle != nil {
-		floors = append(floors, &c.Handle.Floor, c.Handle.Second)
-	}
-	err := checkLineage(r, floors...)
-	if err == nil {
-		return nil, nil
-	}
-	if _, ok := err.(*statestore.StoreBehindError); !ok || !c.AcceptLost { //nolint:errorlint // made by checkLineage
+// accepted turns the refusal of a store that lost something into the loss that
+// the claimant accepts, if it does.
+func accepted(c statestore.Claim, err error) (*statestore.Loss, error) {
+	var behind *statestore.StoreBehindError
+	if !c.AcceptLost || !errors.As(err, &behind) {
 		return nil, err
 	}
-	lost := &statestore.Loss{HaveVersion: r.Version, HaveTurns: r.Turns}
-	for _, f := range floors {
-		if f != nil && !r.Holds(*f) {
-			lost.WantVersion = max(lost.WantVersion, f.Version)
-		}
+	return &statestore.Loss{
+		HaveVersion: behind.HaveVersion, HaveTurns: behind.HaveTurns, WantVersion: behind.WantVersion,
+	}, nil
+}
+
+// claimLineage holds all that a claimant was told against the record.
+func claimLineage(r *statestore.Record, c statestore.Claim) error {
+	if c.Handle == nil {
+		return checkLineage(r, c.Have)
 	}
-	if r.Lost != nil {
-		lost.WantVersion = max(lost.WantVersion, r.Lost.Want)
-	}
-	return lost, nil
+	return checkLineage(r, c.Have, &c.Handle.Floor, c.Handle.Second)
 }
 
 // mayClaim reports whether the claimant may take a session that is another's.
@@ -114,7 +95,7 @@ func (s *Slot) Move(m statestore.Move, f Fences, now statestore.Millis) error {
 	if r.Epoch != m.Epoch || r.Owner != m.From {
 		return &statestore.StaleHandleError{Owner: r.Owner, Epoch: r.Epoch}
 	}
-	if r.Tail == nil {
+	if r.Tail == nil && !r.Owner.IsZero() {
 		r.Tail = &statestore.Tail{Owner: r.Owner, Epoch: r.Epoch}
 	}
 	why := statestore.ChangeMoved
@@ -154,16 +135,21 @@ func (s *Slot) Reserve(v statestore.Reserve, f Fences, now statestore.Millis) er
 // of the job has been seen.
 func (s *Slot) planned(job statestore.JobRef, f Fences) (*statestore.Record, error) {
 	if s.Record == nil {
-		e := &statestore.EndedError{Reason: s.Tombstone.Reason, Epoch: s.Tombstone.Epoch}
-		if e.Reason == "" {
-			e.Reason = statestore.Expired
-		}
-		return nil, e
+		return nil, s.absent()
 	}
 	if job.Token < f.Token {
 		return nil, &statestore.LeaseHeldError{Name: job.ID, Token: f.Token}
 	}
 	return s.Record, nil
+}
+
+// absent says how the session that is not here ended; one that nobody remembers
+// has outlived its tombstone.
+func (s *Slot) absent() error {
+	if s.Tombstone.Reason == "" {
+		return &statestore.EndedError{Reason: statestore.Expired, Epoch: s.Tombstone.Epoch}
+	}
+	return &statestore.EndedError{Reason: s.Tombstone.Reason, Epoch: s.Tombstone.Epoch}
 }
 
 // Finish releases the session of its owner.
@@ -199,11 +185,11 @@ func (s *Slot) Delete(d statestore.Delete, now statestore.Millis) error {
 
 // named is the record whose present epoch the handle names.
 func (s *Slot) named(p *statestore.Presented) (*statestore.Record, error) {
-	if err := s.checkEnded(p); err != nil {
+	if err := s.checkEnded(p, nil); err != nil {
 		return nil, err
 	}
 	if s.Record == nil {
-		return nil, &statestore.EndedError{Reason: statestore.Expired, Epoch: s.Tombstone.Epoch}
+		return nil, s.absent()
 	}
 	r := s.Record
 	if err := checkLineage(r, &p.Floor, p.Second); err != nil {
@@ -218,7 +204,7 @@ func (s *Slot) named(p *statestore.Presented) (*statestore.Record, error) {
 // Bind gives a session without stored turns to the instance that served it, and
 // reports whether it did.
 func (s *Slot) Bind(b statestore.Bind, fenced bool, now statestore.Millis) bool {
-	if fenced || s.checkEnded(&b.Handle) != nil || b.Handle.Version != 0 {
+	if fenced || s.checkEnded(&b.Handle, nil) != nil || b.Handle.Version != 0 {
 		return false
 	}
 	r := s.Record
