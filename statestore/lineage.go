@@ -66,3 +66,83 @@ func (r *Record) LastServer() string {
 	}
 	return r.Owner.Instance
 }
+
+// CheckLineage holds every floor that was presented against the record; nil ones
+// are left out. A floor off its lineage is a loss ([StoreBehindError]), unless a
+// claimant accepted that loss before ([StaleHandleError]) or it belongs to a life
+// that ended: that was told when it ended.
+func (r *Record) CheckLineage(floors ...*Floor) error {
+	var want uint64
+	forgiven := false
+	for _, f := range floors {
+		switch {
+		case f == nil || f.Epoch < r.Before.Epoch || r.Holds(*f):
+		case r.Forgiven(*f):
+			forgiven = true
+		default:
+			want = max(want, f.Version)
+		}
+	}
+	switch {
+	case want > 0:
+		return &StoreBehindError{HaveVersion: r.Version, HaveTurns: r.Turns, WantVersion: want}
+	case forgiven:
+		return &StaleHandleError{Owner: r.Owner, Epoch: r.Epoch}
+	}
+	return nil
+}
+
+// CheckEnded refuses what was told of a life before this one, and, where there
+// is no record (r nil), everything but what may begin a session. It is nil for a
+// record in its own life, and for no record with floors that may begin one. have
+// is the floor of the caller's copy, if it told one.
+func CheckEnded(r *Record, end Tombstone, p *Presented, have *Floor) error {
+	if r != nil {
+		end = r.Before
+	}
+	if p != nil && p.Epoch < end.Epoch {
+		return &EndedError{Reason: end.Reason, Epoch: end.Epoch}
+	}
+	if r != nil {
+		return nil
+	}
+	if want := promised(end, p, have); want > 0 {
+		return &StoreBehindError{WantVersion: want}
+	}
+	if p != nil && p.Epoch > end.Epoch {
+		// A life without turns: nothing was promised, and a new route begins anew.
+		return &EndedError{Reason: Expired, Epoch: end.Epoch}
+	}
+	return nil
+}
+
+// promised is the highest version of a life after the tombstone, which is not
+// here, that a caller was told of.
+func promised(end Tombstone, p *Presented, have *Floor) uint64 {
+	floors := []*Floor{have}
+	if p != nil {
+		floors = append(floors, &p.Floor, p.Second)
+	}
+	var want uint64
+	for _, f := range floors {
+		if f != nil && f.Epoch >= end.Epoch {
+			want = max(want, f.Version)
+		}
+	}
+	return want
+}
+
+// Check judges a reader that presents a handle and the floor of its own copy, as
+// a write is judged before owners are looked at. Both may be nil.
+func (v *View) Check(p *Presented, have *Floor) error {
+	if !v.Exists {
+		return CheckEnded(nil, v.Tombstone, p, have)
+	}
+	if err := CheckEnded(&v.Record, v.Tombstone, p, have); err != nil {
+		return err
+	}
+	if p == nil {
+		return v.CheckLineage(have)
+	}
+	return v.CheckLineage(have, &p.Floor, p.Second)
+}

@@ -46,7 +46,7 @@ func (s *Slot) Apply(w Write, now statestore.Millis) (Outcome, error) {
 		return s.first(w, now)
 	}
 	r := s.Record
-	lineage := checkLineage(r, &w.Handle.Floor, w.Handle.Second)
+	lineage := r.CheckLineage(&w.Handle.Floor, w.Handle.Second)
 	if i := slices.IndexFunc(r.Ops, func(o statestore.Op) bool { return o.Op == w.Op }); i >= 0 {
 		return repeated(r, r.Ops[i], w, lineage)
 	}

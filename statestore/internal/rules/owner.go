@@ -63,9 +63,9 @@ func accepted(c statestore.Claim, err error) (*statestore.Loss, error) {
 // claimLineage holds all that a claimant was told against the record.
 func claimLineage(r *statestore.Record, c statestore.Claim) error {
 	if c.Handle == nil {
-		return checkLineage(r, c.Have)
+		return r.CheckLineage(c.Have)
 	}
-	return checkLineage(r, c.Have, &c.Handle.Floor, c.Handle.Second)
+	return r.CheckLineage(c.Have, &c.Handle.Floor, c.Handle.Second)
 }
 
 // mayClaim reports whether the claimant may take a session that is another's.
@@ -192,7 +192,7 @@ func (s *Slot) named(p *statestore.Presented) (*statestore.Record, error) {
 		return nil, s.absent()
 	}
 	r := s.Record
-	if err := checkLineage(r, &p.Floor, p.Second); err != nil {
+	if err := r.CheckLineage(&p.Floor, p.Second); err != nil {
 		return nil, err
 	}
 	if p.Epoch != r.Epoch {
