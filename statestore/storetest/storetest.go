@@ -1,0 +1,65 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"berth/statestore"
+)
+
+// Backend is what the tests of a store hand to the suite. Only Open is required;
+// what another field makes possible is skipped, by name, where it is nil.
+type Backend struct {
+	// Open returns an empty store that nobody else uses, or an empty key space
+	// of one, and closes it when the test ends. The suite may close it before.
+	Open func(t testing.TB) statestore.Store
+
+	// Advance moves the clock of the store forward. Where it is nil the suite
+	// uses short lifetimes and waits until the store's own clock has passed.
+	Advance func(t testing.TB, s statestore.Store, d time.Duration)
+
+	// Snapshot copies what s holds. The function it returns brings that copy
+	// back, under a clock that has gone on, and returns the store to use from
+	// then on, which may be s itself. It may be called more than once.
+	Snapshot func(t testing.TB, s statestore.Store) (restore func() statestore.Store)
+
+	// Reopen returns what another process finds that opens the same store, and
+	// closes it when the test ends. It may close s before.
+	Reopen func(t testing.TB, s statestore.Store) statestore.Store
+
+	// Concurrent says that s and what Reopen returns may be used at the same
+	// time, as by two processes.
+	Concurrent bool
+}
+
+// trace is one story. Its name says what must hold.
+type trace struct {
+	name string
+	play func(w *world)
+}
+
+// group is the traces that hold one part of the contract.
+type group struct {
+	name   string
+	traces []trace
+}
+
+// Run holds a backend to the contract of package statestore.
+func Run(t *testing.T, b Backend) {
+	for _, g := range groups() {
+		t.Run(g.name, func(t *testing.T) {
+			for _, tr := range g.traces {
+				t.Run(tr.name, func(t *testing.T) {
+					t.Parallel()
+					tr.play(newWorld(t, b))
+				})
+			}
+		})
+	}
+}
+
+func groups() []group {
+	return []group{
+		{"append", appendTraces()},
+	}
+}
