@@ -61,5 +61,13 @@ func Run(t *testing.T, b Backend) {
 func groups() []group {
 	return []group{
 		{"append", appendTraces()},
+		{"rewrite", rewriteTraces()},
+		{"claim", claimTraces()},
+		{"move", moveTraces()},
+		{"park", parkedTraces()},
+		{"lose", lossTraces()},
+		{"end", endTraces()},
+		{"bind", bindTraces()},
+		{"order", orderTraces()},
 	}
 }

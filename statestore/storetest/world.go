@@ -39,7 +39,7 @@ func newWorld(t testing.TB, b Backend) *world {
 func (w *world) shorten() {
 	unit := 10 * time.Minute
 	if w.backend.Advance == nil {
-		unit = 150 * time.Millisecond
+		unit = 250 * time.Millisecond
 	}
 	w.lives = statestore.Lifetimes{Affinity: unit, Retention: 3 * unit, Tombstone: 6 * unit}
 }
@@ -62,6 +62,21 @@ func (w *world) passUntil(moment statestore.Millis) {
 		}
 	}
 	w.eventually("the store's clock moves on", func() bool { return w.now() >= moment })
+}
+
+// sweep ends everything whose time is over.
+func (w *world) sweep() (ended int) {
+	w.Helper()
+	for range 1000 {
+		n, err := w.store.Sweep(w.ctx, 100)
+		w.ok("sweep", err)
+		if n == 0 {
+			return ended
+		}
+		ended += n
+	}
+	w.Fatal("the sweep finds no end")
+	return 0
 }
 
 // eventually polls until something that nothing announces has happened.
