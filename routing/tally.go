@@ -1,6 +1,10 @@
 package routing
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // Tally places many sessions against one snapshot while counting what it was
 // told to add: the means of a drain or a rebalance to spread its moves. It
@@ -38,14 +42,20 @@ type Target struct {
 	Roomy    bool // under its bound with the session and everything planned
 }
 
-// Place names a target for a key and counts nothing. It is the first instance
-// of the walk that stays under its bound with the session's load on top; one
-// that avoid names only when no other has room; and with all of them over,
-// the least loaded that avoid does not name, if there is one. avoid may be
-// nil. False means that nobody may take the session at all.
+// Place is [Tally.PlaceHash] for a key in full.
 func (t *Tally) Place(key string, load int, avoid func(*Instance) bool) (Target, bool) {
+	return t.PlaceHash(xxhash.Sum64String(key), load, avoid)
+}
+
+// PlaceHash names a target for a key of which the 64-bit xxhash is known, and
+// counts nothing. It is the first instance of the walk that stays under its
+// bound with the session's load on top; one that avoid names only when no
+// other has room; and with all of them over, the least loaded that avoid does
+// not name, if there is one. avoid may be nil. False means that nobody may
+// take the session at all.
+func (t *Tally) PlaceHash(hash uint64, load int, avoid func(*Instance) bool) (Target, bool) {
 	var shunned, crowded, last *Instance
-	w := t.s.ring.Walk(key)
+	w := t.s.ring.WalkHash(hash)
 	for i, ok := w.Next(); ok; i, ok = w.Next() {
 		if !t.targets.has(i) {
 			continue

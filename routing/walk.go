@@ -106,6 +106,8 @@ func (r *Ring) search(hash uint64, in bitset) int {
 type Walk struct {
 	ring     *Ring
 	key      string
+	hash     uint64 // of the key, once hashed
+	hashed   bool
 	at, step int
 	yielded  int
 	recent   [8]uint16 // the first members yielded; most walks end among them
@@ -116,6 +118,10 @@ type Walk struct {
 // leaves this small enough to be inlined and the walk in its caller's frame.
 func (r *Ring) Walk(key string) Walk { return Walk{ring: r, key: key} }
 
+// WalkHash begins the walk of a key of which only the 64-bit xxhash is known,
+// as in stored records.
+func (r *Ring) WalkHash(hash uint64) Walk { return Walk{ring: r, hash: hash, hashed: true} }
+
 // Next returns the index of the next member; false when all were yielded.
 func (w *Walk) Next() (int, bool) {
 	r := w.ring
@@ -123,8 +129,11 @@ func (w *Walk) Next() (int, bool) {
 		return 0, false
 	}
 	if w.yielded == 0 {
+		if !w.hashed {
+			w.hash, w.hashed = xxhash.Sum64String(w.key), true
+		}
 		// A cap can give the slot to another than its nearest point.
-		slot := int(xxhash.Sum64String(w.key) >> (r.shift & 63))
+		slot := int(w.hash >> (r.shift & 63))
 		w.at, w.step = r.begin(slot)
 		w.recent[0], w.yielded = r.slots[slot], 1
 		return int(r.slots[slot]), true
