@@ -92,14 +92,14 @@ func TestStickyBindingsReachTheIdeal(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			p := playSticky(t, all.Turns, Schedule(len(all.Turns)), tc.prewarm)
-			if !near(p.ShareOfIdeal, tc.share, 1e-4) {
-				t.Errorf("share of the ideal %.4f, want %.4f", p.ShareOfIdeal, tc.share)
+			if !near(p.ShareOfIdeal, tc.share, 0.002) {
+				t.Errorf("share of the ideal %.4f, want about %.4f", p.ShareOfIdeal, tc.share)
 			}
-			if !near(p.JumpRate, 0.0170, 1e-4) || p.AvoidableJumps != 0 {
-				t.Errorf("jump rate %.4f with %d avoidable jumps, want 0.0170 and none", p.JumpRate, p.AvoidableJumps)
+			if !near(p.JumpRate, 0.0170, 0.003) || p.AvoidableJumps != 0 {
+				t.Errorf("jump rate %.4f with %d avoidable jumps, want about 0.0170 and none", p.JumpRate, p.AvoidableJumps)
 			}
-			if !near(p.ColdJumpRate, tc.coldRate, 1e-4) {
-				t.Errorf("cold jump rate %.4f, want %.4f", p.ColdJumpRate, tc.coldRate)
+			if !near(p.ColdJumpRate, tc.coldRate, 0.003) {
+				t.Errorf("cold jump rate %.4f, want about %.4f", p.ColdJumpRate, tc.coldRate)
 			}
 			if (p.PrewarmedTokensUsed > 0) != (tc.prewarm.idleBelow > 0) || p.PrewarmedTokensUsed > p.PrewarmedTokens {
 				t.Errorf("%d of %d prewarmed tokens used", p.PrewarmedTokensUsed, p.PrewarmedTokens)
