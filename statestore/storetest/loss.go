@@ -17,7 +17,7 @@ func lossTraces() []trace {
 		{"a known op does not hide a loss", lossBeforeKnownOp},
 		{"the lost writes again, oldest first, repair the session", lossRepaired},
 		{"a repair where another owner has come since is parked for it", lossParked},
-		{"a lost first append is repaired by itself", lossOfFirst},
+		{"a lost first append is repaired at the epoch of its repetition", lossOfFirst},
 		{"an accepted loss is told, kept, and no new alarm", lossAccepted},
 		{"a loss can be accepted by a claimant that is not the owner", lossAcceptedByOther},
 		{"accepting where nothing is lost changes nothing", lossAcceptedForNothing},
@@ -116,7 +116,7 @@ func lossOtherOp(w *world) {
 // outlast writes more than the store remembers.
 func (a *worker) outlast() {
 	a.w.Helper()
-	for i := range statestore.OpsRemembered + 1 {
+	for i := range statestore.OpsRemembered + 4 {
 		a.says(fmt.Sprintf("more-%d", i), "more")
 	}
 }
@@ -244,9 +244,17 @@ func lossOfFirst(w *world) {
 	second := a.write("op-2", "two")
 	a.sent(second)
 	lose()
-	a.sent(first)
+	again := a.sent(first)
+	// The session was created at another epoch than the second write's handle
+	// names: the writer is told that it is the owner itself, takes the handle of
+	// the repair, and goes on.
+	_, err := a.at(second.Handle.Floor).send(second)
+	refused(w, err, w.notOwner(statestore.WhyFailover, true))
+	equal(w, "the owner that is named", w.view().Owner, a.by)
+	second.Handle.Floor = again.Floor
 	a.sent(second)
 	w.holds("one", "two")
+	equal(w, "parked", w.parkedOps(), []string{})
 }
 
 func lossAccepted(w *world) {

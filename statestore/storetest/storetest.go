@@ -69,5 +69,11 @@ func groups() []group {
 		{"end", endTraces()},
 		{"bind", bindTraces()},
 		{"order", orderTraces()},
+		{"bytes", byteTraces()},
+		{"place", placementTraces()},
+		{"index", indexTraces()},
+		{"fleet", fleetTraces()},
+		{"jobs", jobTraces()},
+		{"settings", settingsTraces()},
 	}
 }

@@ -1,0 +1,113 @@
+package storetest
+
+import (
+	"time"
+
+	"berth/statestore"
+)
+
+func (w *world) task(id string, by statestore.Owner) statestore.Task {
+	return statestore.Task{
+		ID: id, Kind: statestore.TaskPrewarm, For: by, Session: w.key, Job: "job-1",
+		Floor: statestore.Floor{Epoch: 1 << 60, Version: 7, Op: statestore.DigestOp("op")},
+	}
+}
+
+func (w *world) putTasks(deadline time.Duration, tasks ...statestore.Task) {
+	w.Helper()
+	w.ok("put tasks", w.store.PutTasks(w.ctx, tasks, deadline))
+}
+
+// leased are the ids of the tasks that are handed out.
+func (w *world) leased(by statestore.Owner, limit int, lease time.Duration) []string {
+	w.Helper()
+	tasks, now, err := w.store.LeaseTasks(w.ctx, by, limit, lease)
+	w.ok("lease tasks", err)
+	if now == 0 {
+		w.Fatal("tasks came without the store's clock")
+	}
+	ids := []string{}
+	for _, t := range tasks {
+		ids = append(ids, t.ID)
+		if t.For != by || t.LeaseEnd <= now || t.Deadline <= now {
+			w.Fatalf("a task that was handed out at %d: %+v", now, t)
+		}
+	}
+	return ids
+}
+
+func tasksLeased(w *world) {
+	w.shorten()
+	a := w.worker("a").by
+	equal(w, "no tasks", w.leased(a, 8, time.Minute), []string{})
+	w.putTasks(time.Hour, w.task("1", a), w.task("2", a), w.task("3", a))
+	lease := w.lives.Affinity
+	equal(w, "the first two", w.leased(a, 2, lease), []string{"1", "2"})
+	equal(w, "the rest", w.leased(a, 8, time.Hour), []string{"3"})
+	equal(w, "none left", w.leased(a, 8, lease), []string{})
+	w.pass(lease)
+	equal(w, "those whose lease is over", w.leased(a, 8, lease), []string{"1", "2"})
+	w.putTasks(time.Hour, w.task("1", a)) // stored already
+	equal(w, "none left", w.leased(a, 8, lease), []string{})
+
+	tasks, err := w.store.TasksOf(w.ctx, "job-1")
+	w.ok("read tasks", err)
+	want := w.task("1", a)
+	want.Deadline, want.LeaseEnd = tasks[0].Deadline, tasks[0].LeaseEnd
+	equal(w, "a task as it was put", tasks[0], want)
+}
+
+func tasksOfBoot(w *world) {
+	w.shorten()
+	a := w.worker("a")
+	next := a.reboot().by
+	w.putTasks(w.lives.Affinity, w.task("1", a.by), w.task("2", a.by))
+	equal(w, "another's", w.leased(w.worker("b").by, 8, time.Minute), []string{})
+	equal(w, "the next boot's", w.leased(next, 8, time.Minute), []string{})
+	done := statestore.TaskAnswer{Result: statestore.TaskDone}
+	w.refusedAs(w.store.FinishTask(w.ctx, next, "1", done), statestore.ErrNotFound)
+	w.refusedAs(w.store.FinishTask(w.ctx, a.by, "nobody", done), statestore.ErrNotFound)
+	equal(w, "its own", w.leased(a.by, 1, time.Hour), []string{"1"})
+	w.pass(w.lives.Affinity)
+	equal(w, "after the deadline", w.leased(a.by, 8, time.Minute), []string{})
+	w.refusedAs(w.store.FinishTask(w.ctx, a.by, "1", done), statestore.ErrNotFound)
+}
+
+func tasksAnswered(w *world) {
+	a := w.worker("a").by
+	w.putTasks(time.Hour, w.task("1", a))
+	w.leased(a, 1, time.Minute)
+	answer := statestore.TaskAnswer{Result: statestore.TaskRefused, Reason: "no room", Version: 9}
+	w.ok("answer", w.store.FinishTask(w.ctx, a, "1", answer))
+	w.ok("answer again", w.store.FinishTask(w.ctx, a, "1", answer))
+	w.ok("answer otherwise", w.store.FinishTask(w.ctx, a, "1", statestore.TaskAnswer{Result: statestore.TaskDone}))
+	tasks, err := w.store.TasksOf(w.ctx, "job-1")
+	w.ok("read tasks", err)
+	if len(tasks) != 1 || tasks[0].Result != answer.Result || tasks[0].Reason != answer.Reason || tasks[0].Version != answer.Version {
+		w.Fatalf("tasks: %+v", tasks)
+	}
+	w.putTasks(time.Hour, w.task("1", a))
+	equal(w, "an answered task", w.leased(a, 8, time.Minute), []string{})
+}
+
+func tasksDropped(w *world) {
+	a := w.worker("a").by
+	other := w.task("3", a)
+	other.Job = "job-2"
+	w.putTasks(time.Hour, w.task("1", a), w.task("2", a), other)
+	w.leased(a, 1, time.Minute)
+	w.ok("answer", w.store.FinishTask(w.ctx, a, "1", statestore.TaskAnswer{Result: statestore.TaskDone}))
+	count := func(job string, want int) {
+		w.Helper()
+		tasks, err := w.store.TasksOf(w.ctx, job)
+		w.ok("read tasks", err)
+		equal(w, "tasks of "+job, len(tasks), want)
+	}
+	count("job-1", 2)
+	count("job-2", 1)
+	w.ok("drop", w.store.DropTasks(w.ctx, "job-1"))
+	count("job-1", 0)
+	count("job-2", 1)
+	w.refusedAs(w.store.FinishTask(w.ctx, a, "2", statestore.TaskAnswer{Result: statestore.TaskDone}), statestore.ErrNotFound)
+	equal(w, "what is left", w.leased(a, 8, time.Minute), []string{"3"})
+}
