@@ -1,0 +1,233 @@
+package services
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"berth/routing"
+	"berth/statestore"
+)
+
+// fleetPoll is how often the registry is read when nothing announces a change:
+// loads are at most a second old in every replica.
+const fleetPoll = 500 * time.Millisecond
+
+// fleetStore is what the fleet's image is made from.
+type fleetStore interface {
+	FleetView(ctx context.Context) (statestore.FleetView, error)
+	Policies(ctx context.Context) (map[string]statestore.Policy, error)
+}
+
+// fleet keeps this process's image of all pools.
+type fleet struct {
+	store  fleetStore
+	image  atomic.Pointer[fleetImage]
+	reload sync.Mutex
+	wake   chan struct{}
+}
+
+// fleetImage is everything known of the fleet at one version. It is immutable.
+type fleetImage struct {
+	view      statestore.FleetView
+	policies  map[string]statestore.Policy
+	pools     map[string]*pool
+	instances map[string]*statestore.Instance
+	models    map[string]string // model name → pool
+	read      time.Time         // monotonic, when view.Now was the store's clock
+	loaded    bool
+}
+
+// pool is one pool of the image.
+type pool struct {
+	name     string
+	snapshot *routing.Snapshot
+	policy   *poolPolicy
+}
+
+func newFleet(store fleetStore) *fleet {
+	f := &fleet{store: store, wake: make(chan struct{}, 1)}
+	f.image.Store(&fleetImage{read: time.Now()})
+	return f
+}
+
+// now is the present image.
+func (f *fleet) now() *fleetImage { return f.image.Load() }
+
+// storeTime is the store's clock, carried on from the last read.
+func (i *fleetImage) storeTime() statestore.Millis {
+	return i.view.Now.Add(time.Since(i.read))
+}
+
+// storeWall is the same as a time, for the expiry of handles.
+func (f *fleet) storeWall() time.Time {
+	i := f.now()
+	if !i.loaded {
+		return time.Now()
+	}
+	return time.UnixMilli(int64(i.storeTime()))
+}
+
+// instance finds a registered instance; one that is not known or not in its
+// present boot is looked for in the store before it is refused, since another
+// process may just have registered it.
+func (f *fleet) instance(ctx context.Context, who statestore.Owner) (*statestore.Instance, error) {
+	if in := f.now().instances[who.Instance]; in != nil && in.Incarnation == who.Incarnation {
+		return in, nil
+	}
+	if err := f.refresh(ctx); err != nil {
+		return nil, fmt.Errorf("look up instance %s: %w", who.Instance, err)
+	}
+	in := f.now().instances[who.Instance]
+	switch {
+	case in == nil:
+		return nil, statestore.ErrUnknownInstance
+	case in.Incarnation != who.Incarnation:
+		return nil, statestore.ErrStaleIncarnation
+	}
+	return in, nil
+}
+
+// gone reports an owner that the fleet lost: not registered, down, or another
+// boot since.
+func (i *fleetImage) gone(o statestore.Owner) bool {
+	in := i.instances[o.Instance]
+	return in == nil || in.Incarnation != o.Incarnation || in.Health == statestore.Down
+}
+
+// run keeps the image fresh until ctx ends.
+func (f *fleet) run(ctx context.Context, onError func(error)) {
+	tick := time.NewTicker(fleetPoll)
+	defer tick.Stop()
+	for {
+		if err := f.refresh(ctx); err != nil && ctx.Err() == nil {
+			onError(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-f.wake:
+		}
+	}
+}
+
+// nudge makes run read soon.
+func (f *fleet) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// refresh reads the registry and swaps in a new image if it changed.
+func (f *fleet) refresh(ctx context.Context) error {
+	f.reload.Lock()
+	defer f.reload.Unlock()
+	policies, err := f.store.Policies(ctx)
+	if err != nil {
+		return fmt.Errorf("read policies: %w", err)
+	}
+	view, err := f.store.FleetView(ctx)
+	if err != nil {
+		return fmt.Errorf("read fleet: %w", err)
+	}
+	next, err := f.now().advance(view, policies)
+	if err != nil {
+		return err
+	}
+	f.image.Store(next)
+	return nil
+}
+
+// advance builds the image that follows i; what has not changed is taken over.
+func (i *fleetImage) advance(view statestore.FleetView, policies map[string]statestore.Policy) (*fleetImage, error) {
+	next := &fleetImage{view: view, policies: policies, read: time.Now(), loaded: true}
+	samePolicies := maps.EqualFunc(i.policies, policies, func(a, b statestore.Policy) bool { return a.Version == b.Version })
+	if i.loaded && samePolicies && view.Version == i.view.Version {
+		next.pools, next.instances, next.models = i.pools, i.instances, i.models
+		return next, nil
+	}
+	byPool := map[string][]routing.Instance{}
+	next.instances = make(map[string]*statestore.Instance, len(view.Instances))
+	for k := range view.Instances {
+		in := &view.Instances[k]
+		next.instances[in.ID] = in
+		byPool[in.Pool] = append(byPool[in.Pool], routingInstance(in))
+	}
+	for name := range policies {
+		byPool[name] = byPool[name] // a pool exists from its first policy on
+	}
+	next.pools = make(map[string]*pool, len(byPool))
+	next.models = map[string]string{}
+	for name, members := range byPool {
+		p, err := newPool(name, view.Version, policies[name], members, i.pools[name])
+		if err != nil {
+			return nil, err
+		}
+		next.pools[name] = p
+		for _, m := range p.policy.Models {
+			next.models[m] = name
+		}
+	}
+	return next, nil
+}
+
+func newPool(name string, version uint64, stored statestore.Policy, members []routing.Instance, prev *pool) (*pool, error) {
+	policy, err := parsePolicy(stored.Doc)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", name, err)
+	}
+	var before *routing.Snapshot
+	if prev != nil {
+		before = prev.snapshot
+	}
+	snapshot, err := routing.NewSnapshot(routing.Spec{
+		Version: version, LoadVersion: version, Policy: policy.routing, Instances: members,
+	}, before)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", name, err)
+	}
+	return &pool{name: name, snapshot: snapshot, policy: policy}, nil
+}
+
+// routingInstance is what a decision sees of a stored instance.
+func routingInstance(in *statestore.Instance) routing.Instance {
+	labels := in.Labels
+	if in.Override.Labels != nil {
+		labels = in.Override.Labels
+	}
+	return routing.Instance{
+		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
+		Rank: in.Rank, Zone: in.Zone, Labels: labels,
+		Weight: in.EffectiveWeight(), State: routingState(in),
+		Load: routing.Load{Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting},
+	}
+}
+
+// routingState joins what was decided about an instance with how it is: down is
+// down in every lifecycle, a suspect matters only where sessions are taken.
+func routingState(in *statestore.Instance) routing.State {
+	if in.Health == statestore.Down {
+		return routing.Down
+	}
+	if in.Health == statestore.Suspect && in.Lifecycle == statestore.Ready {
+		return routing.Suspect
+	}
+	state, err := routing.ParseState(string(in.Lifecycle))
+	if err != nil {
+		return routing.Unknown
+	}
+	return state
+}
+
+// snapshotOf is the present snapshot of a pool, nil for one never seen.
+func (s *Server) snapshotOf(name string) *routing.Snapshot {
+	if p := s.fleet.now().pools[name]; p != nil {
+		return p.snapshot
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"berth/statestore"
+)
+
+type instanceDocument struct {
+	ID           string            `json:"id"`
+	Pool         string            `json:"pool"`
+	Address      string            `json:"address"`
+	Scheme       string            `json:"scheme,omitempty"`
+	Incarnation  string            `json:"incarnation" doc:"digest of the present boot's secret"`
+	State        string            `json:"state"`
+	Weight       int               `json:"weight"`
+	Zone         string            `json:"zone,omitempty"`
+	Rank         *int              `json:"rank,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Running      int               `json:"running"`
+	Waiting      int               `json:"waiting"`
+	KVUsage      float64           `json:"kv_usage"`
+	BeatMS       *int64            `json:"last_heartbeat_ms,omitempty" doc:"since the last heartbeat; absent: never"`
+	RegisteredMS *int64            `json:"registered_ms,omitempty"`
+	Job          string            `json:"job,omitempty" doc:"that drains it"`
+	Sessions     *int              `json:"sessions,omitempty" doc:"bound to it"`
+}
+
+func instanceBody(in *statestore.Instance, image *fleetImage) instanceDocument {
+	r := routingInstance(in)
+	return instanceDocument{
+		ID: in.ID, Pool: in.Pool, Address: in.Address, Scheme: in.Scheme, Incarnation: in.Incarnation, State: stateName(in),
+		Weight: r.Weight, Zone: in.Zone, Rank: in.Rank, Labels: r.Labels,
+		Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting, KVUsage: in.LastBeat.KVUsage,
+		BeatMS: image.millisSince(in.BeatAt), RegisteredMS: image.millisSince(in.Registered), Job: in.Job,
+	}
+}
+
+type listInstancesInput struct {
+	Pool string `query:"pool" doc:"only of this pool"`
+}
+
+type listInstancesOutput struct {
+	Body struct {
+		Instances       []instanceDocument `json:"instances"`
+		SnapshotVersion uint64             `json:"snapshot_version"`
+	}
+}
+
+func (s *Server) listInstances(ctx context.Context, in *listInstancesInput) (*listInstancesOutput, error) {
+	if _, err := require(ctx, RoleOperator); err != nil {
+		return nil, err
+	}
+	counts, err := s.store.CountSessions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count sessions: %w", err)
+	}
+	s.seeFleet(ctx)
+	image := s.fleet.now()
+	out := new(listInstancesOutput)
+	out.Body.Instances, out.Body.SnapshotVersion = []instanceDocument{}, image.view.Version
+	for i := range image.view.Instances {
+		instance := &image.view.Instances[i]
+		if in.Pool != "" && instance.Pool != in.Pool {
+			continue
+		}
+		doc := instanceBody(instance, image)
+		n := counts[statestore.InstanceName{Pool: instance.Pool, Instance: instance.ID}]
+		doc.Sessions = &n
+		out.Body.Instances = append(out.Body.Instances, doc)
+	}
+	return out, nil
+}
+
+type instanceInput struct {
+	ID string `path:"id"`
+}
+
+type getInstanceOutput struct {
+	Body struct {
+		instanceDocument
+		SafeToStop bool      `json:"safe_to_stop"`
+		Because    []because `json:"because" doc:"what stands against it"`
+		DrainCost  drainCost `json:"drain_cost" doc:"what moving its sessions means"`
+	}
+}
+
+type because struct {
+	Reason string `json:"reason" enum:"sessions,in_flight,job,unknown_in_flight"`
+	Count  int    `json:"count"`
+}
+
+type drainCost struct {
+	Sessions int    `json:"sessions"`
+	Tokens   uint64 `json:"tokens"`
+}
+
+// getInstance reads an instance and says whether stopping it would hurt: only
+// `drained` is safe, and what is missing is named.
+func (s *Server) getInstance(ctx context.Context, in *instanceInput) (*getInstanceOutput, error) {
+	if _, err := require(ctx, RoleOperator, RoleWorker); err != nil {
+		return nil, err
+	}
+	s.seeFleet(ctx)
+	image := s.fleet.now()
+	instance := image.instances[in.ID]
+	if instance == nil {
+		return nil, statestore.ErrUnknownInstance
+	}
+	out := new(getInstanceOutput)
+	out.Body.instanceDocument = instanceBody(instance, image)
+	for v, err := range s.store.SessionsOf(ctx, instance.Pool, instance.ID) {
+		if err != nil {
+			return nil, fmt.Errorf("read the sessions of instance %s: %w", in.ID, err)
+		}
+		if v.Live() {
+			out.Body.DrainCost.Sessions++
+			out.Body.DrainCost.Tokens += v.Tokens
+		}
+	}
+	out.Body.Sessions = &out.Body.DrainCost.Sessions
+	out.Body.Because = reasonsAgainst(instance, out.Body.DrainCost.Sessions)
+	out.Body.SafeToStop = instance.Lifecycle == statestore.Drained || len(out.Body.Because) == 0
+	return out, nil
+}
+
+// reasonsAgainst says why an instance is not safe to stop.
+func reasonsAgainst(in *statestore.Instance, sessions int) []because {
+	list := []because{}
+	if in.Lifecycle == statestore.Drained {
+		return list
+	}
+	if sessions > 0 {
+		list = append(list, because{"sessions", sessions})
+	}
+	switch flying := in.LastBeat.Running + in.LastBeat.Waiting; {
+	case in.BeatAt == 0:
+		list = append(list, because{"unknown_in_flight", 1})
+	case flying > 0:
+		list = append(list, because{"in_flight", flying})
+	}
+	if in.Job != "" {
+		list = append(list, because{"job", 1})
+	}
+	return list
+}
+
+type stateOutput struct {
+	Body struct {
+		State string `json:"state"`
+	}
+}
+
+func (s *Server) cordon(ctx context.Context, in *instanceInput) (*stateOutput, error) {
+	return s.changeLifecycle(ctx, in.ID, "cordon", statestore.LifecycleChange{
+		From: []statestore.Lifecycle{statestore.Warming, statestore.Ready, statestore.Cordoned}, To: statestore.Cordoned,
+	})
+}
+
+func (s *Server) uncordon(ctx context.Context, in *instanceInput) (*stateOutput, error) {
+	return s.changeLifecycle(ctx, in.ID, "uncordon", statestore.LifecycleChange{
+		From: []statestore.Lifecycle{statestore.Cordoned, statestore.Drained, statestore.Ready}, To: statestore.Ready,
+	})
+}
+
+func (s *Server) changeLifecycle(ctx context.Context, id, action string, change statestore.LifecycleChange) (*stateOutput, error) {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
+		return nil, err
+	}
+	s.seeFleet(ctx)
+	instance := s.fleet.now().instances[id]
+	if instance == nil {
+		return nil, statestore.ErrUnknownInstance
+	}
+	if instance.Lifecycle == statestore.Drained && change.To == statestore.Ready {
+		// Sessions may be bound to it again.
+		if err := s.store.Fence(ctx, statestore.Fence{Pool: instance.Pool, Drop: []statestore.Owner{instance.Owner()}}); err != nil {
+			return nil, fmt.Errorf("drop the fence of instance %s: %w", id, err)
+		}
+	}
+	changed, err := s.store.SetLifecycle(ctx, instance.Owner(), change)
+	if err != nil {
+		return nil, fmt.Errorf("%s instance %s: %w", action, id, err)
+	}
+	s.audit(p, action, "instance", id)
+	s.seeFleet(ctx)
+	out := new(stateOutput)
+	out.Body.State = stateName(&changed)
+	return out, nil
+}
+
+type overrideInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		Weight *int              `json:"weight,omitempty" nullable:"true" minimum:"0" maximum:"10000" doc:"wins over the worker's; null gives it back"`
+		Labels map[string]string `json:"labels,omitempty" nullable:"true"`
+	}
+	RawBody []byte
+}
+
+// overrideInstance replaces the members that are given; null gives the word back
+// to the worker.
+func (s *Server) overrideInstance(ctx context.Context, in *overrideInput) (*stateOutput, error) {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
+		return nil, err
+	}
+	s.seeFleet(ctx)
+	instance := s.fleet.now().instances[in.ID]
+	if instance == nil {
+		return nil, statestore.ErrUnknownInstance
+	}
+	if err := checkLabels(in.Body.Labels); err != nil {
+		return nil, err
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(in.RawBody, &given); err != nil {
+		return nil, newProblem("malformed", "the body is not a JSON object")
+	}
+	override := instance.Override
+	if _, ok := given["weight"]; ok {
+		override.Weight = in.Body.Weight
+	}
+	if _, ok := given["labels"]; ok {
+		override.Labels = in.Body.Labels
+	}
+	changed, err := s.store.SetOverride(ctx, in.ID, override)
+	if err != nil {
+		return nil, fmt.Errorf("override instance %s: %w", in.ID, err)
+	}
+	s.audit(p, "override", "instance", in.ID)
+	s.seeFleet(ctx)
+	out := new(stateOutput)
+	out.Body.State = stateName(&changed)
+	return out, nil
+}

@@ -1,0 +1,309 @@
+package services
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"berth/routing"
+	"berth/statestore"
+)
+
+// Bounds of what an instance may say of itself.
+const (
+	maxLabels      = 64
+	maxLabelBytes  = 256
+	maxCompatBytes = 16 << 10
+	maxWeight      = 10_000
+)
+
+type registerInput struct {
+	ID   string `path:"id" doc:"1 to 63 of A-Z a-z 0-9 . _ -; unique across pools"`
+	Body struct {
+		Pool          string            `json:"pool,omitempty" doc:"default: default"`
+		Address       string            `json:"address" doc:"ip:port, IPv6 in brackets"`
+		Scheme        string            `json:"scheme,omitempty" pattern:"^[a-z][a-z0-9+.-]{0,15}$"`
+		Incarnation   string            `json:"incarnation,omitempty" maxLength:"128" doc:"the present one updates; otherwise a new one begins"`
+		Weight        *int              `json:"weight,omitempty" minimum:"0" maximum:"10000" doc:"100 is ordinary, 0 takes no new sessions"`
+		Zone          string            `json:"zone,omitempty" maxLength:"128"`
+		Rank          *int              `json:"rank,omitempty" minimum:"0" doc:"data-parallel rank"`
+		Labels        map[string]string `json:"labels,omitempty"`
+		Compat        map[string]any    `json:"compat,omitempty" doc:"what its KV cache is compatible with; see kv/1"`
+		MaxRunning    int               `json:"max_running,omitempty" minimum:"0"`
+		Probe         bool              `json:"probe,omitempty" doc:"probe its health although it sends no heartbeats"`
+		ReportsCached bool              `json:"reports_cached,omitempty" doc:"a missing cached count in usage means 0"`
+	}
+}
+
+type registerOutput struct {
+	Body struct {
+		State       string `json:"state"`
+		Incarnation string `json:"incarnation" doc:"secret of this boot; later calls of the instance carry it"`
+		NextMS      int64  `json:"next_ms" doc:"time to the next heartbeat"`
+		LeaseMS     int64  `json:"lease_ms" doc:"silence after which the instance is down"`
+	}
+}
+
+func (s *Server) registerInstance(ctx context.Context, in *registerInput) (*registerOutput, error) {
+	p, err := require(ctx, RoleWorker, RoleOperator)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := s.instanceSpec(in, p)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := s.incarnationFor(ctx, in.ID, in.Body.Incarnation)
+	if err != nil {
+		return nil, err
+	}
+	spec.Incarnation = statestore.IncarnationDigest(secret)
+	stored, err := s.store.Register(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("register instance %s: %w", in.ID, err)
+	}
+	s.seeFleet(ctx)
+	out := new(registerOutput)
+	out.Body.State, out.Body.Incarnation = stateName(&stored), secret
+	out.Body.NextMS, out.Body.LeaseMS = s.options.HeartbeatEvery.Milliseconds(), s.options.DownAfter.Milliseconds()
+	return out, nil
+}
+
+// seeFleet lets this process's own routes see a change at once; others poll.
+func (s *Server) seeFleet(ctx context.Context) {
+	if err := s.fleet.refresh(ctx); err != nil {
+		s.log.Warn("fleet not read", "error", err)
+	}
+}
+
+// instanceSpec checks what a worker says of itself.
+func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.InstanceSpec, error) {
+	b := &in.Body
+	spec := statestore.InstanceSpec{
+		ID: in.ID, Pool: b.Pool, Address: b.Address, Scheme: b.Scheme, Weight: 100, Zone: b.Zone, Rank: b.Rank,
+		Labels: b.Labels, Compat: b.Compat, MaxRunning: b.MaxRunning, Probe: b.Probe, ReportsCached: b.ReportsCached,
+	}
+	if spec.Pool == "" {
+		spec.Pool = statestore.DefaultName
+	}
+	if b.Weight != nil {
+		spec.Weight = *b.Weight
+	}
+	if err := statestore.ValidateInstanceID(in.ID); err != nil {
+		return spec, err
+	}
+	if err := statestore.ValidateName("pool", spec.Pool); err != nil {
+		return spec, err
+	}
+	if err := p.allowPool(spec.Pool); err != nil {
+		return spec, err
+	}
+	if err := p.allowInstance(in.ID); err != nil {
+		return spec, err
+	}
+	if err := checkLabels(b.Labels); err != nil {
+		return spec, err
+	}
+	address, err := s.checkAddress(spec.Pool, b.Address)
+	if err != nil {
+		return spec, err
+	}
+	spec.Address = address
+	return spec, p.allowAddress(address)
+}
+
+// checkAddress wants ip:port, or a name where the pool's policy allows names.
+func (s *Server) checkAddress(pool, address string) (string, error) {
+	canonical, err := routing.CanonicalAddress(address)
+	if err == nil {
+		return canonical, nil
+	}
+	host, port, splitErr := net.SplitHostPort(address)
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	if pl := s.fleet.now().pools[pool]; pl == nil || !pl.policy.AllowNames || splitErr != nil || portErr != nil {
+		return "", invalid("body.address", err.Error())
+	}
+	if err := statestore.ValidateName("host name", host); err != nil {
+		return "", invalid("body.address", "the host name may hold only letters, digits, '.', '_' and '-'")
+	}
+	return address, nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return invalid("body.labels", fmt.Sprintf("at most %d labels", maxLabels))
+	}
+	for k, v := range labels {
+		if len(k)+len(v) > maxLabelBytes {
+			return invalid("body.labels", fmt.Sprintf("a label has at most %d bytes", maxLabelBytes))
+		}
+	}
+	return nil
+}
+
+// incarnationFor is the given secret if it is that of the present boot, else a
+// new one: a new boot begins.
+func (s *Server) incarnationFor(ctx context.Context, id, given string) (string, error) {
+	if given != "" {
+		_, err := s.fleet.instance(ctx, statestore.Owner{Instance: id, Incarnation: statestore.IncarnationDigest(given)})
+		if err == nil {
+			return given, nil
+		}
+		if p := s.problem(err); p.Status >= http.StatusInternalServerError {
+			return "", err
+		}
+	}
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+	return hex.EncodeToString(b[:]), nil
+}
+
+type heartbeatInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		Incarnation   string  `json:"incarnation" minLength:"1" maxLength:"128"`
+		Ready         bool    `json:"ready,omitempty" doc:"true ends warming"`
+		Running       int     `json:"running" minimum:"0"`
+		Waiting       int     `json:"waiting" minimum:"0"`
+		MaxRunning    int     `json:"max_running,omitempty" minimum:"0"`
+		KVUsage       float64 `json:"kv_usage,omitempty" minimum:"0" maximum:"1"`
+		KVGeneration  uint64  `json:"kv_generation,omitempty" doc:"growing voids the instance's own placements"`
+		PrefixQueries uint64  `json:"prefix_queries,omitempty" doc:"tokens, cumulative"`
+		PrefixHits    uint64  `json:"prefix_hits,omitempty" doc:"tokens, cumulative"`
+	}
+}
+
+type heartbeatOutput struct {
+	Body struct {
+		State   string     `json:"state"`
+		Drain   *drainNote `json:"drain,omitempty"`
+		Tasks   []taskBody `json:"tasks" doc:"tasks of now; each is leased to this call"`
+		NextMS  int64      `json:"next_ms"`
+		LeaseMS int64      `json:"lease_ms"`
+	}
+}
+
+type drainNote struct {
+	Job        string `json:"job"`
+	DeadlineMS int64  `json:"deadline_ms" doc:"time left"`
+}
+
+func (s *Server) heartbeat(ctx context.Context, in *heartbeatInput) (*heartbeatOutput, error) {
+	by, err := s.speaker(ctx, in.ID, in.Body.Incarnation)
+	if err != nil {
+		return nil, err
+	}
+	b := &in.Body
+	stored, err := s.store.Heartbeat(ctx, by, statestore.Heartbeat{
+		Ready: b.Ready, Running: b.Running, Waiting: b.Waiting, MaxRunning: b.MaxRunning, KVUsage: b.KVUsage,
+		KVGeneration: b.KVGeneration, PrefixQueries: b.PrefixQueries, PrefixHits: b.PrefixHits,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat of instance %s: %w", in.ID, err)
+	}
+	if known := s.fleet.now().instances[in.ID]; known == nil || known.Lifecycle != stored.Lifecycle {
+		s.seeFleet(ctx)
+	}
+	out := new(heartbeatOutput)
+	out.Body.State, out.Body.Tasks = stateName(&stored), []taskBody{}
+	out.Body.NextMS, out.Body.LeaseMS = s.options.HeartbeatEvery.Milliseconds(), s.options.DownAfter.Milliseconds()
+	if stored.Job != "" && stored.Lifecycle == statestore.Draining {
+		if job, now, err := s.store.Job(ctx, stored.Job); err == nil && !job.State.Ended() {
+			out.Body.Drain = &drainNote{Job: job.ID, DeadlineMS: max(0, job.Deadline.Sub(now).Milliseconds())}
+		}
+	}
+	return out, nil
+}
+
+// speaker is the boot of an instance that a worker speaks for.
+func (s *Server) speaker(ctx context.Context, id, incarnation string) (statestore.Owner, error) {
+	p, err := require(ctx, RoleWorker)
+	if err != nil {
+		return statestore.Owner{}, err
+	}
+	if err := statestore.ValidateInstanceID(id); err != nil {
+		return statestore.Owner{}, err
+	}
+	if err := p.allowInstance(id); err != nil {
+		return statestore.Owner{}, err
+	}
+	if incarnation == "" {
+		return statestore.Owner{}, invalid("incarnation", "is needed: it comes from the registration")
+	}
+	return statestore.Owner{Instance: id, Incarnation: statestore.IncarnationDigest(incarnation)}, nil
+}
+
+type deregisterInput struct {
+	ID          string `path:"id"`
+	Incarnation string `header:"X-Berth-Incarnation" doc:"a worker's own; operators leave it out"`
+	Force       bool   `query:"force" doc:"operators: although sessions live there"`
+}
+
+func (s *Server) deregisterInstance(ctx context.Context, in *deregisterInput) (*struct{}, error) {
+	who := statestore.Owner{Instance: in.ID}
+	if in.Incarnation != "" {
+		by, err := s.speaker(ctx, in.ID, in.Incarnation)
+		if err != nil {
+			return nil, err
+		}
+		who = by
+	} else if err := s.operatorMayRemove(ctx, in); err != nil {
+		return nil, err
+	}
+	if err := s.store.Deregister(ctx, who); err != nil {
+		return nil, fmt.Errorf("deregister instance %s: %w", in.ID, err)
+	}
+	s.seeFleet(ctx)
+	return nil, nil
+}
+
+// operatorMayRemove refuses to remove an instance that sessions live on.
+func (s *Server) operatorMayRemove(ctx context.Context, in *deregisterInput) error {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
+		return err
+	}
+	s.audit(p, "deregister", "instance", in.ID, "force", in.Force)
+	if in.Force {
+		return nil
+	}
+	counts, err := s.store.CountSessions(ctx)
+	if err != nil {
+		return fmt.Errorf("count sessions: %w", err)
+	}
+	for name, n := range counts {
+		if name.Instance == in.ID && n > 0 {
+			p := newProblem("has_sessions", fmt.Sprintf("%d sessions are bound to the instance", n))
+			p.Sessions = &n
+			return p
+		}
+	}
+	return nil
+}
+
+// stateName is the one state that the API shows of an instance.
+func stateName(in *statestore.Instance) string {
+	if in.Health == statestore.Healthy {
+		return string(in.Lifecycle)
+	}
+	return routingState(in).String()
+}
+
+// audit writes the one line that every change by an operator leaves.
+func (s *Server) audit(p *principal, action string, attrs ...any) {
+	s.log.Info("audit", append([]any{"by", p.name, "action", action}, attrs...)...)
+}
+
+// millisSince is the age of a moment on the store's clock, nil for never.
+func (i *fleetImage) millisSince(m statestore.Millis) *int64 {
+	if m == 0 {
+		return nil
+	}
+	ms := max(0, i.storeTime().Sub(m)/time.Millisecond).Nanoseconds()
+	return &ms
+}

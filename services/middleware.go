@@ -1,0 +1,130 @@
+package services
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"runtime/debug"
+	"time"
+)
+
+// maxRequestID bounds a caller's own request id.
+const maxRequestID = 128
+
+// newRequestID is 16 random bytes in hexadecimal.
+func newRequestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+	return hex.EncodeToString(b[:])
+}
+
+// validRequestID accepts a caller's id of printable ASCII.
+func validRequestID(id string) bool {
+	if id == "" || len(id) > maxRequestID {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if c < 0x21 || c > 0x7e || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// requestContext is what handlers below the middleware find in their context.
+type requestContext struct {
+	request   *http.Request
+	principal *principal
+	id        string
+}
+
+type requestContextKey struct{}
+
+func contextOf(ctx context.Context) *requestContext {
+	c, _ := ctx.Value(requestContextKey{}).(*requestContext)
+	return c
+}
+
+// request is the HTTP request of a typed handler's context.
+func request(ctx context.Context) *http.Request { return contextOf(ctx).request }
+
+// caller is who makes the call; nil for calls that need no token.
+func caller(ctx context.Context) *principal { return contextOf(ctx).principal }
+
+func requestID(ctx context.Context) string {
+	if c := contextOf(ctx); c != nil {
+		return c.id
+	}
+	return ""
+}
+
+// withRequest gives every request its id and the typed handlers their request.
+func withRequest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &requestContext{id: r.Header.Get(hdrRequestID)}
+		if !validRequestID(c.id) {
+			c.id = newRequestID()
+		}
+		w.Header().Set(hdrRequestID, c.id)
+		r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, c))
+		c.request = r
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withToken lets only bearers of a known token pass.
+func (s *Server) withToken(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := s.tokens.identify(r)
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		contextOf(r.Context()).principal = p
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recovered turns a panic into a 500 that says nothing but the request id.
+func (s *Server) recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			err := recover()
+			if err == nil {
+				return
+			}
+			if err == http.ErrAbortHandler { //nolint:errorlint // the sentinel itself is what is panicked with
+				panic(err)
+			}
+			s.log.Error("handler panicked", "panic", err, "stack", string(debug.Stack()))
+			sendProblem(w, newProblem("internal", ""))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// timed measures every call but the routes, which measure themselves.
+func (s *Server) timed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		started := time.Now()
+		next.ServeHTTP(w, r)
+		s.metrics.answered(r, time.Since(started))
+	})
+}
+
+// refuse answers a plain handler's error.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	sendProblem(w, s.refused(r.Context(), err))
+}
+
+// refused is the problem for an error, counted, and logged if it is ours.
+func (s *Server) refused(ctx context.Context, err error) *Problem {
+	p := s.problem(err)
+	p.Instance = requestID(ctx)
+	s.metrics.refused(p.Code)
+	if p.Status >= http.StatusInternalServerError && p.Code != "not_eligible" {
+		s.log.Warn("call failed", "code", p.Code, "request", p.Instance, "error", p.cause)
+	}
+	return p
+}

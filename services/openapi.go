@@ -1,0 +1,106 @@
+package services
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// init makes huma's own refusals look like ours; huma has one hook for all APIs
+// of a program.
+func init() {
+	huma.NewError = humaProblem
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		p := humaProblem(status, msg, errs...)
+		if own, ok := p.(*Problem); ok { //nolint:errorlint // made by the line above
+			own.Instance = requestID(ctx.Context())
+		}
+		return p
+	}
+}
+
+// routeDocument is the body of a route's answer, for the description: the
+// handler renders it by hand.
+type routeDocument struct {
+	Instance  string             `json:"instance"`
+	Address   string             `json:"address" doc:"ip:port, IPv6 in brackets"`
+	Scheme    string             `json:"scheme,omitempty"`
+	Rank      int                `json:"rank,omitempty"`
+	Reason    string             `json:"reason" enum:"bound,new,lapsed,failover,replaced,over_bound,breaker,stateless,panic,none"`
+	Jump      bool               `json:"jump,omitempty" doc:"the session leaves its last server"`
+	Previous  string             `json:"previous,omitempty" doc:"that server"`
+	Epoch     uint64             `json:"epoch,omitempty"`
+	Version   uint64             `json:"version,omitempty"`
+	New       bool               `json:"new,omitempty" doc:"there is nothing to load"`
+	Handle    string             `json:"handle,omitempty" doc:"recovery handle, naming the instance and its fallbacks"`
+	Fallbacks []fallbackDocument `json:"fallbacks,omitempty"`
+	Snapshot  uint64             `json:"snapshot_version"`
+	ValidMS   int64              `json:"valid_ms" doc:"how long the hint may be used"`
+	Degraded  string             `json:"degraded,omitempty" enum:"store_unavailable,miss_budget,panic"`
+}
+
+type fallbackDocument struct {
+	Instance string `json:"instance"`
+	Address  string `json:"address"`
+}
+
+func (s *Server) describeRoute() {
+	oapi := s.api.OpenAPI()
+	text := &huma.Schema{Type: huma.TypeString}
+	param := func(in, name, description string) *huma.Param {
+		return &huma.Param{Name: name, In: in, Description: description, Schema: text}
+	}
+	schema := oapi.Components.Schemas.Schema(reflect.TypeFor[routeDocument](), true, "RouteAnswer")
+	problem := oapi.Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	refusal := func(description string) *huma.Response {
+		return &huma.Response{
+			Description: description,
+			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: problem}},
+		}
+	}
+	operation := func(method, path, id string) *huma.Operation {
+		return &huma.Operation{
+			Method: method, Path: path, OperationID: id, Tags: []string{"gateways"},
+			Summary:     "Where should this request go?",
+			Description: "Answers every method, also below /route/ (the remaining path and the body are ignored), the same in body and headers.",
+			Parameters: []*huma.Param{
+				param("query", "session", "session id; absent: stateless, no handle"),
+				param("header", "X-Session-ID", "session id"),
+				param("header", hdrHandle, "the newest handle the gateway holds; never answered with a lower floor"),
+				param("query", "pool", "pool"), param("header", "X-Berth-Pool", "pool"),
+				param("query", "model", "pool by a model its policy lists"), param("header", "X-Gateway-Model-Name", "the same"),
+				param("query", "key", "affinity key for the ring, instead of the session id"), param("header", hdrKey, "the same"),
+				param("query", "exclude", "i3:connect,i4: do not choose these; after ':' connect (default), reset, 5xx, timeout or busy"),
+				param("header", hdrExclude, "the same"),
+				param("query", "subset", "only these endpoints"), param("header", hdrSubset, "the same"),
+				param("query", "fallbacks", "also answer that many further endpoints, at most 3"),
+				param("query", "status", "always2xx: answer 200 with X-Berth-Reason: none and X-Berth-Status"),
+				param("header", hdrTenant, "tenant, for tokens that may"),
+			},
+			Responses: map[string]*huma.Response{
+				"200": {Description: "the hint", Content: map[string]*huma.MediaType{mediaJSON: {Schema: schema}}},
+				"400": refusal("malformed"), "404": refusal("a pool never seen"),
+				"429": refusal("the pool sheds new sessions"), "503": refusal("nobody eligible"),
+			},
+		}
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		suffix := map[string]string{http.MethodGet: "", http.MethodPost: "-post"}[method]
+		oapi.AddOperation(operation(method, "/route", "route"+suffix))
+		oapi.AddOperation(operation(method, "/v1/route", "route-v1"+suffix))
+	}
+}
+
+// describeWrites gives appends and replaces the schema of the body that they
+// read by themselves.
+func (s *Server) describeWrites() {
+	oapi := s.api.OpenAPI()
+	schema := oapi.Components.Schemas.Schema(reflect.TypeFor[writeBody](), true, "Write")
+	body := &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		mediaJSON:  {Schema: schema},
+		mediaBytes: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+	}}
+	oapi.Paths["/v1/sessions/{id}/turns"].Post.RequestBody = body
+	oapi.Paths["/v1/sessions/{id}"].Put.RequestBody = body
+}

@@ -1,0 +1,163 @@
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"berth/routing"
+	"berth/statestore"
+)
+
+type listPoolsOutput struct {
+	Body struct {
+		Pools []poolDocument `json:"pools"`
+	}
+}
+
+type poolDocument struct {
+	Pool            string   `json:"pool"`
+	Instances       int      `json:"instances"`
+	Models          []string `json:"models,omitempty"`
+	PolicyVersion   uint64   `json:"policy_version"`
+	SnapshotVersion uint64   `json:"snapshot_version"`
+}
+
+func (s *Server) listPools(ctx context.Context, _ *struct{}) (*listPoolsOutput, error) {
+	if _, err := require(ctx, RoleOperator); err != nil {
+		return nil, err
+	}
+	s.seeFleet(ctx)
+	image := s.fleet.now()
+	out := new(listPoolsOutput)
+	out.Body.Pools = []poolDocument{}
+	for _, name := range slices.Sorted(maps.Keys(image.pools)) {
+		p := image.pools[name]
+		out.Body.Pools = append(out.Body.Pools, poolDocument{
+			Pool: name, Instances: p.snapshot.Len(), Models: p.policy.Models,
+			PolicyVersion: image.policies[name].Version, SnapshotVersion: p.snapshot.Version(),
+		})
+	}
+	return out, nil
+}
+
+type policyInput struct {
+	Pool string `path:"pool"`
+}
+
+type policyOutput struct {
+	Body struct {
+		Version uint64     `json:"version" doc:"0: nobody set one, these are the defaults"`
+		Policy  PoolPolicy `json:"policy"`
+	}
+}
+
+func (s *Server) getPolicy(ctx context.Context, in *policyInput) (*policyOutput, error) {
+	if _, err := require(ctx, RoleOperator); err != nil {
+		return nil, err
+	}
+	s.seeFleet(ctx)
+	image := s.fleet.now()
+	p := image.pools[in.Pool]
+	if p == nil {
+		return nil, newProblem("unknown_pool", "no pool has this name")
+	}
+	out := new(policyOutput)
+	out.Body.Version, out.Body.Policy = image.policies[in.Pool].Version, p.policy.PoolPolicy
+	return out, nil
+}
+
+type putPolicyInput struct {
+	Pool string `path:"pool"`
+	Body PoolPolicy
+}
+
+func (s *Server) putPolicy(ctx context.Context, in *putPolicyInput) (*policyOutput, error) {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
+		return nil, err
+	}
+	if err := statestore.ValidateName("pool", in.Pool); err != nil {
+		return nil, err
+	}
+	doc, err := json.Marshal(in.Body)
+	if err != nil {
+		return nil, fmt.Errorf("render the policy: %w", err)
+	}
+	if _, err := parsePolicy(doc); err != nil {
+		return nil, err
+	}
+	stored, err := s.store.PutPolicy(ctx, in.Pool, doc)
+	if err != nil {
+		return nil, fmt.Errorf("put the policy of pool %s: %w", in.Pool, err)
+	}
+	s.audit(p, "put policy", "pool", in.Pool, "version", stored.Version)
+	s.seeFleet(ctx)
+	out := new(policyOutput)
+	out.Body.Version, out.Body.Policy = stored.Version, in.Body
+	return out, nil
+}
+
+// policyOf is the policy in force for a pool; pools never seen have the default.
+func (s *Server) policyOf(name string) *poolPolicy {
+	if p := s.fleet.now().pools[name]; p != nil {
+		return p.policy
+	}
+	return defaultPolicy
+}
+
+var defaultPolicy = mustDefaultPolicy()
+
+func mustDefaultPolicy() *poolPolicy {
+	p, err := parsePolicy(nil)
+	if err != nil {
+		panic(err) // the defaults are part of the program
+	}
+	return p
+}
+
+type ringInput struct {
+	Pool string `query:"pool"`
+}
+
+type ringOutput struct {
+	Body struct {
+		Pool            string             `json:"pool"`
+		SnapshotVersion uint64             `json:"snapshot_version"`
+		Checksum        string             `json:"checksum" doc:"equal in every process with the same members"`
+		MaxMean         float64            `json:"max_mean" doc:"largest share per weight over the mean"`
+		Shares          map[string]float64 `json:"shares" doc:"part of the key space by instance"`
+	}
+}
+
+func (s *Server) getRing(ctx context.Context, in *ringInput) (*ringOutput, error) {
+	if _, err := require(ctx, RoleOperator); err != nil {
+		return nil, err
+	}
+	name := in.Pool
+	if name == "" {
+		name = statestore.DefaultName
+	}
+	s.seeFleet(ctx)
+	p := s.fleet.now().pools[name]
+	if p == nil {
+		return nil, newProblem("unknown_pool", "no pool has this name")
+	}
+	out := new(ringOutput)
+	out.Body.Pool, out.Body.SnapshotVersion = name, p.snapshot.Version()
+	describeRing(out, p.snapshot.Ring())
+	return out, nil
+}
+
+// describeRing fills in the shares of a ring.
+func describeRing(out *ringOutput, ring *routing.Ring) {
+	shares := ring.Shares()
+	out.Body.Checksum = fmt.Sprintf("%016x", ring.Checksum())
+	out.Body.Shares = make(map[string]float64, len(shares))
+	for _, m := range shares {
+		out.Body.Shares[m.ID] = m.Share
+	}
+	out.Body.MaxMean = ring.Spread().MaxMean
+}

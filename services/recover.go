@@ -1,0 +1,291 @@
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"berth/statestore"
+	"berth/statestore/handle"
+)
+
+type recoverInput struct {
+	Accept string `header:"Accept" doc:"application/x-ndjson: the record first, then a turn a line"`
+	Body   struct {
+		Session     string    `json:"session" minLength:"1" maxLength:"256"`
+		Handle      string    `json:"handle,omitempty" maxLength:"160"`
+		Instance    string    `json:"instance,omitempty" maxLength:"63"`
+		Incarnation string    `json:"incarnation,omitempty" maxLength:"128"`
+		Mode        string    `json:"mode,omitempty" enum:"claim,prewarm,read" doc:"default: claim"`
+		Have        *haveBody `json:"have,omitempty" doc:"what the caller's own copy holds"`
+		Turns       string    `json:"turns,omitempty" enum:"all,none" doc:"default: all"`
+		AcceptLost  bool      `json:"accept_lost,omitempty" doc:"go on although the store holds less than was promised"`
+	}
+}
+
+type haveBody struct {
+	Handle string `json:"handle" maxLength:"160"`
+	Turns  uint64 `json:"turns"`
+}
+
+// recovery is one recover call on its way.
+type recovery struct {
+	key       statestore.SessionKey
+	digest    statestore.SessionDigest
+	by        statestore.Owner
+	instance  *statestore.Instance // nil for a reader that is none
+	mode      string
+	presented *statestore.Presented
+	have      *statestore.Floor
+	haveTurns uint64
+	route     bool // the handle may claim
+	policy    *poolPolicy
+}
+
+// recoverSession answers everything that another instance needs to go on with a
+// session: in mode claim it becomes the owner first.
+func (s *Server) recoverSession(ctx context.Context, in *recoverInput) (*huma.StreamResponse, error) {
+	rc, err := s.readRecovery(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	var lost *statestore.Loss
+	var level statestore.Durability
+	if rc.mode == "claim" {
+		claimed, err := s.claim(ctx, rc, in.Body.AcceptLost)
+		if err != nil {
+			return nil, err
+		}
+		lost, level = claimed.Lost, claimed.Durability
+	}
+	reading, err := s.store.Load(ctx, rc.key, 0)
+	if err != nil {
+		return nil, fmt.Errorf("load session %s: %w", rc.digest, err)
+	}
+	if lost == nil && !(rc.mode == "claim" && in.Body.AcceptLost) {
+		if err := reading.Check(rc.presented, rc.have); err != nil {
+			return nil, err
+		}
+	}
+	if rc.mode == "claim" && reading.Exists && reading.Owner != rc.by {
+		return nil, &statestore.StaleHandleError{Owner: reading.Owner, Epoch: reading.Epoch}
+	}
+	doc, err := s.recoveryDocument(rc, &reading, lost, level)
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.recovered(rc.mode, doc.Plan)
+	if p := caller(ctx); rc.instance == nil || reading.Owner != rc.by && rc.mode == "read" {
+		s.audit(p, "read content", "session", rc.digest)
+	}
+	if in.Body.Turns == "none" {
+		reading.Turns = nil
+	} else if doc.Base > 0 {
+		// The first look was for the record; the turns are wanted from the base.
+		again, err := s.store.Load(ctx, rc.key, doc.Base)
+		if err != nil {
+			return nil, fmt.Errorf("load session %s: %w", rc.digest, err)
+		}
+		if again.Epoch != reading.Epoch || again.Version != reading.Version {
+			return nil, statestore.ErrChanged
+		}
+		reading.Turns = again.Turns
+	}
+	return s.stream(wantsLines(in.Accept), doc, &reading), nil
+}
+
+// readRecovery decodes and checks everything that needs no session.
+func (s *Server) readRecovery(ctx context.Context, in *recoverInput) (*recovery, error) {
+	p := caller(ctx)
+	if !p.reads() {
+		return nil, newProblem("forbidden", "reading a conversation needs the role worker or the scope content")
+	}
+	b := &in.Body
+	rc := &recovery{mode: b.Mode}
+	if rc.mode == "" {
+		rc.mode = "claim"
+	}
+	var err error
+	if rc.key, err = s.keyFor(ctx, b.Session); err != nil {
+		return nil, err
+	}
+	rc.digest, rc.policy = rc.key.Digest(), s.policyOf(rc.key.Pool)
+	if b.Instance != "" || rc.mode != "read" {
+		if rc.by, err = s.speaker(ctx, b.Instance, b.Incarnation); err != nil {
+			return nil, err
+		}
+		if rc.instance, err = s.fleet.instance(ctx, rc.by); err != nil {
+			return nil, err
+		}
+	}
+	if b.Handle != "" {
+		h, err := s.handles.Verify(b.Handle, rc.digest, s.fleet.storeWall())
+		if err != nil {
+			return nil, err
+		}
+		presented := h.Presented(rc.by.Instance)
+		rc.presented, rc.route = &presented, h.Purpose == handle.Route
+	}
+	if b.Have != nil {
+		h, err := s.handles.Verify(b.Have.Handle, rc.digest, s.fleet.storeWall())
+		if err != nil {
+			return nil, err
+		}
+		rc.have, rc.haveTurns = &h.Floor, b.Have.Turns
+	}
+	return rc, nil
+}
+
+// claim makes the caller the owner. An owner that the fleet lost is named to the
+// store, which lets the claim pass only while the session still belongs to it.
+func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (statestore.Claimed, error) {
+	c := statestore.Claim{
+		Key: rc.key, By: rc.by, Handle: rc.presented, Have: rc.have, AcceptLost: acceptLost,
+		Lifetimes: rc.policy.lifetimes, Require: rc.policy.require,
+	}
+	claimed, err := s.store.Claim(ctx, c)
+	var stale *statestore.StaleHandleError
+	if errors.As(err, &stale) && !stale.Owner.IsZero() && s.fleet.now().gone(stale.Owner) {
+		c.Gone = stale.Owner
+		claimed, err = s.store.Claim(ctx, c)
+	}
+	if errors.As(err, &stale) && rc.presented != nil && !rc.route && rc.presented.Epoch == stale.Epoch {
+		err = &handle.Error{Why: handle.WrongPurpose}
+	}
+	if err != nil {
+		return claimed, fmt.Errorf("claim session %s: %w", rc.digest, err)
+	}
+	if claimed.Changed {
+		s.bindings.forget(rc.digest)
+		s.metrics.claimed(claimed)
+	}
+	return claimed, nil
+}
+
+// recoveryDocument is the answer without its turns.
+type recoveryDocument struct {
+	Epoch      uint64            `json:"epoch"`
+	Version    uint64            `json:"version"`
+	New        bool              `json:"new,omitempty" doc:"nothing is stored: there is nothing to load"`
+	Base       uint64            `json:"base" doc:"keep this many of your turns, drop the rest, then come these"`
+	Count      uint64            `json:"count" doc:"turns stored, with those below base"`
+	Digest     string            `json:"digest,omitempty" doc:"equal digests mean equal histories of writes"`
+	KV         []JudgedPlacement `json:"kv"`
+	Plan       string            `json:"plan" enum:"kv,kv_prefix,recompute"`
+	Handle     string            `json:"handle"`
+	AffinityMS int64             `json:"affinity_ms"`
+	Durability *Durability       `json:"durability,omitempty"`
+	Lost       *lostBody         `json:"lost,omitempty"`
+	Parked     []parkedBody      `json:"parked,omitempty"`
+
+	meta []byte // kept apart: it travels as the bytes that came
+}
+
+type lostBody struct {
+	Have Have `json:"have"`
+	Want Want `json:"want"`
+}
+
+type parkedBody struct {
+	Op      string           `json:"op"`
+	By      parkedBy         `json:"by"`
+	Version uint64           `json:"version" doc:"that its writer had seen"`
+	Base    *uint64          `json:"base,omitempty"`
+	Turns   []parkedTurnBody `json:"turns"`
+	Meta    json.RawMessage  `json:"meta,omitempty"`
+	AgeMS   int64            `json:"age_ms"`
+}
+
+type parkedBy struct {
+	Instance string `json:"instance"`
+}
+
+// parkedTurnBody always carries base64: these bytes are about to be written
+// again, and must be the same.
+type parkedTurnBody struct {
+	Type   string `json:"type"`
+	Base64 []byte `json:"base64"`
+	Tokens uint64 `json:"tokens,omitempty"`
+}
+
+func (s *Server) recoveryDocument(
+	rc *recovery, reading *statestore.Reading, lost *statestore.Loss, level statestore.Durability,
+) (*recoveryDocument, error) {
+	floor := reading.Floor()
+	doc := &recoveryDocument{
+		Epoch: floor.Epoch, Version: floor.Version, New: floor.Version == 0, Plan: planRecompute, KV: []JudgedPlacement{},
+		AffinityMS: reading.AffinityLeft().Milliseconds(), Count: reading.Record.Turns,
+	}
+	if lost != nil {
+		doc.Lost = &lostBody{Have: Have{lost.HaveVersion, lost.HaveTurns}, Want: Want{lost.WantVersion}}
+	}
+	if level.Level != statestore.LevelUnknown {
+		d := durability(level)
+		doc.Durability = &d
+	}
+	key := statestore.AffinityKey{}
+	if rc.presented != nil {
+		key = rc.presented.AffinityKey
+	}
+	if reading.Exists {
+		key = reading.AffinityKey
+		if t := reading.Tail; t != nil && t.Owner == rc.by {
+			floor.Epoch = t.Epoch // what the tail may still append with
+		}
+		if err := s.describeRecord(doc, rc, reading); err != nil {
+			return nil, err
+		}
+	}
+	doc.Handle = s.signRecovered(rc, floor, key)
+	return doc, nil
+}
+
+// describeRecord fills in what only a stored session has.
+func (s *Server) describeRecord(doc *recoveryDocument, rc *recovery, reading *statestore.Reading) error {
+	doc.Digest, doc.meta = fmt.Sprintf("%x", reading.Digest), reading.Meta
+	if rc.have != nil {
+		doc.Base = reading.Base(*rc.have, rc.haveTurns)
+	}
+	who := asker{}
+	if rc.instance != nil {
+		who = asker{instance: rc.instance.ID, compat: rc.instance.Compat}
+	}
+	var err error
+	if doc.KV, doc.Plan, err = judgePlacements(&reading.Record, reading.Placements, s.fleet.now(), who); err != nil {
+		return err
+	}
+	if reading.Owner == rc.by || rc.mode == "read" {
+		doc.Parked = parkedBodies(reading.Parked)
+	}
+	return nil
+}
+
+func (s *Server) signRecovered(rc *recovery, floor statestore.Floor, key statestore.AffinityKey) string {
+	if rc.mode == "prewarm" {
+		h := handle.Handle{
+			Purpose: handle.Prewarm, Session: rc.digest, Floor: floor,
+			Expires: s.fleet.storeWall().Add(rc.policy.lifetimes.Retention),
+		}
+		h.Name(rc.by.Instance)
+		return s.handles.Sign(&h)
+	}
+	return s.signSave(rc.digest, floor, rc.by.Instance, key, rc.policy)
+}
+
+func parkedBodies(list []statestore.Parked) []parkedBody {
+	out := make([]parkedBody, 0, len(list))
+	for _, p := range list {
+		b := parkedBody{
+			Op: p.Op, By: parkedBy{p.By.Instance}, Version: p.Floor.Version, Base: p.Base, Meta: p.Meta,
+			AgeMS: p.Age.Milliseconds(), Turns: make([]parkedTurnBody, 0, len(p.Turns)),
+		}
+		for _, t := range p.Turns {
+			b.Turns = append(b.Turns, parkedTurnBody{Type: mediaType(t.Type), Base64: t.Value, Tokens: t.Tokens})
+		}
+		out = append(out, b)
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package services
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"berth/statestore"
+	"berth/statestore/handle"
+)
+
+// routeQuery is what a gateway asks. Query parameters win over headers; empty
+// means absent.
+type routeQuery struct {
+	tenant, pool string
+	session      string // empty: stateless
+	affinity     string // the caller's affinity key, if it gave one
+	held         string // the newest handle the gateway holds
+	exclude      []string
+	reports      []failureReport
+	subset       []string // nil: no restriction
+	fallbacks    int
+	always2xx    bool
+}
+
+// ringKey is what the ring hashes.
+func (q *routeQuery) ringKey() string {
+	if q.affinity != "" {
+		return q.affinity
+	}
+	return q.session
+}
+
+func (q *routeQuery) key() statestore.SessionKey {
+	return statestore.SessionKey{Tenant: q.tenant, Pool: q.pool, ID: q.session}
+}
+
+// failureReport is what a gateway says of an instance that it could not use.
+type failureReport struct {
+	instance string
+	result   Result
+}
+
+// Header names in the form of http.Header's keys.
+const (
+	hdrInstance  = "X-Berth-Instance"
+	hdrEndpoint  = "X-Gateway-Destination-Endpoint"
+	hdrSubset    = "X-Gateway-Destination-Endpoint-Subset"
+	hdrRank      = "X-Data-Parallel-Rank"
+	hdrScheme    = "X-Berth-Scheme"
+	hdrReason    = "X-Berth-Reason"
+	hdrJump      = "X-Berth-Jump"
+	hdrEpoch     = "X-Berth-Epoch"
+	hdrVersion   = "X-Berth-Version"
+	hdrHandle    = "X-Berth-Handle"
+	hdrDegraded  = "X-Berth-Degraded"
+	hdrExclude   = "X-Berth-Exclude"
+	hdrKey       = "X-Berth-Key"
+	hdrTenant    = "X-Berth-Tenant"
+	hdrStatus    = "X-Berth-Status"
+	hdrRequestID = "X-Request-Id"
+)
+
+// maxAffinityKey bounds a caller's affinity key, in bytes.
+const maxAffinityKey = 1024
+
+// parseRoute reads a gateway's question.
+func (s *Server) parseRoute(r *http.Request, p *principal) (q routeQuery, err error) {
+	var values url.Values
+	if r.URL.RawQuery != "" {
+		if values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+			return q, newProblem("malformed", "the query cannot be read")
+		}
+	}
+	q.always2xx = values.Get("status") == "always2xx"
+	if q.tenant, err = p.tenant(r.Header.Get(hdrTenant)); err != nil {
+		return q, err
+	}
+	if q.pool, err = s.poolName(values, r.Header); err != nil {
+		return q, err
+	}
+	if err := p.allowPool(q.pool); err != nil {
+		return q, err
+	}
+	if q.session = values.Get("session"); q.session == "" {
+		q.session = s.headers.find(r.Header)
+	}
+	if q.session != "" {
+		if err := statestore.ValidateSessionID(q.session); err != nil {
+			return q, err
+		}
+	}
+	if q.affinity = first(values, "key", r.Header, hdrKey); len(q.affinity) > maxAffinityKey {
+		return q, newProblem("malformed", "the affinity key is longer than 1024 bytes")
+	}
+	q.held = r.Header.Get(hdrHandle)
+	return q, q.parseChoices(values, r.Header)
+}
+
+// parseChoices reads what narrows or widens the choice.
+func (q *routeQuery) parseChoices(values url.Values, h http.Header) error {
+	for part := range strings.SplitSeq(first(values, "exclude", h, hdrExclude), ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		id, word, told := strings.Cut(part, ":")
+		result := ResultConnect
+		if told {
+			result = Result(word)
+		}
+		if !result.excludes() {
+			return newProblem("malformed", "exclude: after ':' comes connect, reset, 5xx, timeout or busy")
+		}
+		q.exclude = append(q.exclude, id)
+		q.reports = append(q.reports, failureReport{instance: id, result: result})
+	}
+	if list := first(values, "subset", h, hdrSubset); list != "" {
+		q.subset = []string{}
+		for part := range strings.SplitSeq(list, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				q.subset = append(q.subset, part)
+			}
+		}
+	}
+	if n := values.Get("fallbacks"); n != "" {
+		v, err := strconv.Atoi(n)
+		if err != nil || v < 0 {
+			return newProblem("malformed", "fallbacks: want a number, 0 or more")
+		}
+		// A handle names the hint and its fallbacks, and has room for these.
+		q.fallbacks = min(v, handle.MaxNames-1)
+	}
+	return nil
+}
+
+// Result is how a request to an instance ended, as a gateway tells it.
+type Result string
+
+// Results. Timeout and busy are load, client is nobody's fault, the others are
+// failures.
+const (
+	ResultOK      Result = "ok"
+	ResultConnect Result = "connect"
+	ResultReset   Result = "reset"
+	Result5xx     Result = "5xx"
+	ResultTimeout Result = "timeout"
+	ResultBusy    Result = "busy"
+	ResultClient  Result = "client"
+)
+
+// excludes reports whether the result may stand in exclude.
+func (r Result) excludes() bool {
+	switch r {
+	case ResultConnect, ResultReset, Result5xx, ResultTimeout, ResultBusy:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package services
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+)
+
+// Body limits, in bytes. Contexts may come as base64, a third longer than they are.
+const (
+	maxSmallBody   = 256 << 10
+	maxContextBody = 96 << 20
+)
+
+// mount builds the whole API.
+func (s *Server) mount() {
+	r := chi.NewRouter()
+	s.router = r
+	r.Use(s.recovered)
+	for _, path := range []string{"/route", "/route/*", "/v1/route"} {
+		r.HandleFunc(path, s.route)
+	}
+	r.Group(func(r chi.Router) {
+		r.Use(withRequest)
+		r.Get("/livez", s.livez)
+		r.Get("/readyz", s.readyz)
+		r.Get("/openapi.json", s.openapi)
+		r.Get("/docs", s.docs)
+		r.Get("/problems/{code}", s.explainProblem)
+		r.With(s.withToken).Get("/metrics", s.serveMetrics)
+		r.NotFound(func(w http.ResponseWriter, r *http.Request) {
+			s.refuse(w, r, newProblem("not_found", "no call has this path; see /docs"))
+		})
+		r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+			s.refuse(w, r, newProblem("method_not_allowed", r.Method+" is not a call of this path; see /docs"))
+		})
+	})
+	r.Group(func(r chi.Router) {
+		r.Use(withRequest, s.timed, s.withToken)
+		s.api = humachi.New(r, s.apiConfig())
+		s.mountGateways()
+		s.mountInstances()
+		s.mountSessions()
+		s.mountOperators()
+	})
+	s.describePlainCalls()
+}
+
+func (s *Server) mountGateways() {
+	call(s, huma.Operation{
+		Method: http.MethodPost, Path: "/v1/outcomes", DefaultStatus: http.StatusAccepted, Tags: []string{"gateways"},
+		OperationID: "report-outcomes", Summary: "Report how requests ended", MaxBodyBytes: maxSmallBody,
+	}, s.reportOutcomes)
+}
+
+func (s *Server) mountInstances() {
+	op := func(method, path, id, summary string) huma.Operation {
+		return huma.Operation{
+			Method: method, Path: "/v1/instances" + path, Tags: []string{"workers"},
+			OperationID: id, Summary: summary, MaxBodyBytes: maxSmallBody,
+		}
+	}
+	call(s, op(http.MethodPut, "/{id}", "register-instance", "Register an instance, or update it"), s.registerInstance)
+	call(s, op(http.MethodPost, "/{id}/heartbeat", "heartbeat", "Tell that an instance lives, and its load"), s.heartbeat)
+	call(s, op(http.MethodGet, "/{id}/tasks", "poll-tasks", "Wait for tasks"), s.pollTasks)
+	call(s, op(http.MethodPost, "/{id}/tasks/{task}", "answer-task", "Answer a task"), s.answerTask)
+	call(s, op(http.MethodDelete, "/{id}", "deregister-instance", "Remove an instance"), s.deregisterInstance)
+	call(s, op(http.MethodGet, "", "list-instances", "List instances"), s.listInstances)
+	call(s, op(http.MethodGet, "/{id}", "get-instance", "Read an instance, and whether it is safe to stop"), s.getInstance)
+}
+
+func (s *Server) mountSessions() {
+	op := func(method, path, id, summary string) huma.Operation {
+		return huma.Operation{
+			Method: method, Path: path, Tags: []string{"workers"}, OperationID: id, Summary: summary, MaxBodyBytes: maxSmallBody,
+		}
+	}
+	large := func(o huma.Operation) huma.Operation {
+		o.MaxBodyBytes, o.BodyReadTimeout, o.SkipValidateBody = maxContextBody, bodyReadTimeout, true
+		return o
+	}
+	call(s, op(http.MethodPost, "/v1/recover", "recover-session", "Rebuild a session on an instance"), s.recoverSession)
+	call(s, op(http.MethodGet, "/v1/sessions/{id}", "load-session", "Load a session"), s.loadSession)
+	call(s, large(op(http.MethodPost, "/v1/sessions/{id}/turns", "append-turns", "Append turns")), s.appendTurns)
+	call(s, large(op(http.MethodPut, "/v1/sessions/{id}", "replace-session", "Replace the whole context")), s.replaceSession)
+	call(s, op(http.MethodPut, "/v1/sessions/{id}/kv", "put-placements", "Say where KV of the session lies"), s.putPlacements)
+	call(s, op(http.MethodPost, "/v1/sessions/{id}/finish", "finish-session", "Release the session, keep its context"), s.finishSession)
+	call(s, op(http.MethodDelete, "/v1/sessions/{id}", "delete-session", "End the session and remove its context"), s.deleteSession)
+}
+
+func (s *Server) mountOperators() {
+	op := func(method, path, id, summary string) huma.Operation {
+		return huma.Operation{
+			Method: method, Path: path, Tags: []string{"operators"}, OperationID: id, Summary: summary, MaxBodyBytes: maxSmallBody,
+		}
+	}
+	call(s, op(http.MethodGet, "/v1/pools", "list-pools", "List pools"), s.listPools)
+	call(s, op(http.MethodGet, "/v1/pools/{pool}/policy", "get-policy", "Read a pool's policy"), s.getPolicy)
+	call(s, op(http.MethodPut, "/v1/pools/{pool}/policy", "put-policy", "Replace a pool's policy"), s.putPolicy)
+	call(s, op(http.MethodGet, "/v1/ring", "get-ring", "Read the ring's shares"), s.getRing)
+	call(s, op(http.MethodGet, "/v1/sessions", "list-sessions", "List sessions"), s.listSessions)
+	call(s, op(http.MethodGet, "/v1/sessions/{id}/history", "session-history", "Read a session's changes of owner"), s.sessionHistory)
+	call(s, op(http.MethodPost, "/v1/drains", "create-drain", "Move every session off instances"), s.createDrain)
+	call(s, op(http.MethodGet, "/v1/jobs", "list-jobs", "List jobs"), s.listJobs)
+	call(s, op(http.MethodGet, "/v1/jobs/{id}", "get-job", "Read a job, or wait for its progress"), s.getJob)
+	call(s, op(http.MethodPost, "/v1/jobs/{id}/cancel", "cancel-job", "Cancel a job"), s.cancelJob)
+	call(s, op(http.MethodPost, "/v1/instances/{id}/cordon", "cordon-instance", "Let no new session in"), s.cordon)
+	call(s, op(http.MethodPost, "/v1/instances/{id}/uncordon", "uncordon-instance", "Let new sessions in again"), s.uncordon)
+	call(s, op(http.MethodPatch, "/v1/instances/{id}", "override-instance", "Override what the worker says"), s.overrideInstance)
+}
+
+// call registers a typed handler whose errors become problems.
+func call[I, O any](s *Server, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, in)
+		if err != nil {
+			return nil, s.refused(ctx, err)
+		}
+		return out, nil
+	})
+}

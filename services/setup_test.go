@@ -1,0 +1,215 @@
+package services_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"berth/services"
+	"berth/statestore"
+	"berth/statestore/boltstore"
+)
+
+// bundle is a server on the embedded store, reached over HTTP.
+type bundle struct {
+	t      testing.TB
+	store  statestore.Store
+	server *services.Server
+	url    string
+	logs   *safeBuffer
+}
+
+type option func(*services.Options)
+
+func setup(t testing.TB, options ...option) *bundle {
+	t.Helper()
+	store, err := boltstore.Open(t.Context(), filepath.Join(t.TempDir(), "berth.db"), boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return setupOn(t, store, options...)
+}
+
+// setupOn starts another process, so to say, on the same store.
+func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
+	t.Helper()
+	b := &bundle{t: t, store: store, logs: new(safeBuffer)}
+	o := services.Options{
+		Store: store, Process: t.Name(), Version: "test",
+		Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
+	}
+	for _, set := range options {
+		set(&o)
+	}
+	server, err := services.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	web := httptest.NewServer(server.Handler())
+	t.Cleanup(func() {
+		server.Stop()
+		web.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	b.server, b.url = server, web.URL
+	return b
+}
+
+// answer is a response with its body read.
+type answer struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   []byte
+}
+
+// call makes a request. Headers come as pairs "Name: value".
+func (b *bundle) call(method, path, body string, headers ...string) answer {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header[http.CanonicalHeaderKey(name)] = []string{value}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return answer{t: b.t, status: resp.StatusCode, header: resp.Header, body: data}
+}
+
+// want fails unless the status is the one expected.
+func (a answer) want(status int) answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
+	}
+	return a
+}
+
+// refused fails unless the answer is that refusal.
+func (a answer) refused(status int, code string) answer {
+	a.t.Helper()
+	if a.status != status || a.str("code") != code {
+		a.t.Fatalf("got %d %s, want %d %s", a.status, a.body, status, code)
+	}
+	if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
+		a.t.Fatalf("content type %q", ct)
+	}
+	if a.str("type") != "/problems/"+code || a.str("instance") == "" {
+		a.t.Fatalf("type or request id is missing: %s", a.body)
+	}
+	return a
+}
+
+// at reads a member of the JSON body by a dotted path.
+func (a answer) at(path string) any {
+	a.t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(a.body))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		a.t.Fatalf("%v: %s", err, a.body)
+	}
+	for part := range strings.SplitSeq(path, ".") {
+		switch x := v.(type) {
+		case map[string]any:
+			v = x[part]
+		case []any:
+			var i int
+			if _, err := fmt.Sscan(part, &i); err != nil || i >= len(x) {
+				return nil
+			}
+			v = x[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+func (a answer) str(path string) string {
+	a.t.Helper()
+	if v := a.at(path); v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// worker is an instance that a test plays.
+type worker struct {
+	*bundle
+	id, incarnation string
+}
+
+// worker registers an instance that is ready at once.
+func (b *bundle) worker(id string, members ...string) *worker {
+	b.t.Helper()
+	address := fmt.Sprintf(`"10.0.0.%d:8000"`, len(id)+int(id[len(id)-1]))
+	body := fmt.Sprintf(`{"address":%s%s}`, address, strings.Join(append([]string{""}, members...), ","))
+	w := &worker{bundle: b, id: id}
+	w.incarnation = b.call("PUT", "/v1/instances/"+id, body).want(200).str("incarnation")
+	w.beat(0)
+	return w
+}
+
+// beat sends a heartbeat with that many running requests.
+func (w *worker) beat(running int) answer {
+	w.t.Helper()
+	body := fmt.Sprintf(`{"incarnation":%q,"ready":true,"running":%d,"waiting":0}`, w.incarnation, running)
+	return w.call("POST", "/v1/instances/"+w.id+"/heartbeat", body).want(200)
+}
+
+func (b *bundle) route(session string, extra ...string) answer {
+	b.t.Helper()
+	return b.call("GET", "/route?session="+session+strings.Join(extra, ""), "")
+}
+
+// append writes one JSON turn.
+func (w *worker) append(session, op, handle, value string, members ...string) answer {
+	w.t.Helper()
+	body := fmt.Sprintf(`{"op":%q,"handle":%q,"instance":%q,"incarnation":%q,"turns":[{"value":%s}]%s}`,
+		op, handle, w.id, w.incarnation, value, strings.Join(append([]string{""}, members...), ","))
+	return w.call("POST", "/v1/sessions/"+session+"/turns", body)
+}
+
+// recover asks for a session; members are further ones of the body.
+func (w *worker) recover(session, handle, mode string, members ...string) answer {
+	w.t.Helper()
+	body := fmt.Sprintf(`{"session":%q,"handle":%q,"instance":%q,"incarnation":%q,"mode":%q%s}`,
+		session, handle, w.id, w.incarnation, mode, strings.Join(append([]string{""}, members...), ","))
+	return w.call("POST", "/v1/recover", body)
+}

@@ -1,0 +1,359 @@
+package services
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"berth/statestore"
+	"berth/statestore/handle"
+)
+
+// bodyReadTimeout is how long a context may take to arrive.
+const bodyReadTimeout = 60 * time.Second
+
+// writeInput is what appends and replaces come as. The body is read here and not
+// by the validator: a JSON turn is kept as the bytes that came.
+type writeInput struct {
+	ID          string `path:"id" doc:"percent-encoded, or - with the id in X-Session-ID"`
+	ContentType string `header:"Content-Type"`
+	Op          string `header:"Idempotency-Key" doc:"raw turns: the op"`
+	Handle      string `header:"X-Berth-Handle" doc:"raw turns: the newest handle"`
+	Instance    string `header:"X-Berth-Instance" doc:"raw turns: who writes"`
+	Incarnation string `header:"X-Berth-Incarnation" doc:"raw turns: of the instance"`
+	RawBody     []byte `contentType:"application/json"`
+}
+
+// writeBody is the JSON form of a write.
+type writeBody struct {
+	Op          string            `json:"op" minLength:"1" maxLength:"128" doc:"chosen by the client; repeat it until there is an answer"`
+	Handle      string            `json:"handle" doc:"the newest one held"`
+	Instance    string            `json:"instance"`
+	Incarnation string            `json:"incarnation"`
+	At          string            `json:"at,omitempty" enum:"version,end" doc:"version (default): the handle's must be current; end: after whatever is there"`
+	Base        *uint64           `json:"base,omitempty" doc:"keep the first k turns, drop the rest"`
+	Recreate    bool              `json:"recreate,omitempty" doc:"begin anew after a delete"`
+	Turns       []turnBody        `json:"turns"`
+	Meta        json.RawMessage   `json:"meta,omitempty" doc:"replaces what is there; up to 64 KiB"`
+	Usage       json.RawMessage   `json:"usage,omitempty" doc:"the engine's own object"`
+	KV          []json.RawMessage `json:"kv,omitempty" doc:"placements, kv/1"`
+}
+
+// turnBody is a turn on its way in: one of value and base64.
+type turnBody struct {
+	Value  json.RawMessage `json:"value,omitempty" doc:"any JSON value; comes back as the bytes that came"`
+	Base64 *string         `json:"base64,omitempty" doc:"raw bytes"`
+	Tokens uint64          `json:"tokens,omitempty"`
+}
+
+type writeOutput struct {
+	CacheControl string `header:"Cache-Control"`
+	Body         receiptBody
+}
+
+type receiptBody struct {
+	Version    uint64     `json:"version" doc:"that this op made"`
+	Epoch      uint64     `json:"epoch"`
+	Turns      uint64     `json:"turns"`
+	Bytes      uint64     `json:"bytes"`
+	Durability Durability `json:"durability"`
+	Handle     string     `json:"handle" doc:"the newest; present it with the next write"`
+	AffinityMS int64      `json:"affinity_ms" doc:"time until the binding lapses"`
+	Duplicate  bool       `json:"duplicate,omitempty" doc:"the op was known"`
+	Moved      *OwnerRef  `json:"moved,omitempty" doc:"the session was moved there; this late write was taken"`
+}
+
+// Durability is what a write reached.
+type Durability struct {
+	Level    string `json:"level" enum:"unknown,memory,fsynced,replicated"`
+	Replicas *int   `json:"replicas,omitempty"`
+	Of       *int   `json:"of,omitempty"`
+}
+
+func durability(d statestore.Durability) Durability {
+	out := Durability{Level: d.Level.String()}
+	if d.Level == statestore.LevelReplicated {
+		out.Replicas, out.Of = &d.Replicas, &d.Of
+	}
+	return out
+}
+
+func (s *Server) appendTurns(ctx context.Context, in *writeInput) (*writeOutput, error) {
+	w, err := s.readWrite(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if len(w.turns) == 0 {
+		return nil, invalid("body.turns", "needs at least one turn")
+	}
+	receipt, err := s.store.Append(ctx, statestore.Append{
+		Key: w.key, By: w.by, Handle: w.presented, Op: w.body.Op, At: w.at, Base: w.body.Base, Recreate: w.body.Recreate,
+		Turns: w.turns, Meta: w.meta, Lifetimes: w.policy.lifetimes, Require: w.policy.require,
+	})
+	if err != nil {
+		err = fmt.Errorf("append to session %s: %w", w.digest, err)
+	}
+	return s.wrote(ctx, w, receipt, err)
+}
+
+func (s *Server) replaceSession(ctx context.Context, in *writeInput) (*writeOutput, error) {
+	w, err := s.readWrite(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if w.body.Base != nil || w.body.At != "" {
+		return nil, invalid("body", "a replace takes neither base nor at")
+	}
+	receipt, err := s.store.Replace(ctx, statestore.Replace{
+		Key: w.key, By: w.by, Handle: w.presented, Op: w.body.Op, Recreate: w.body.Recreate,
+		Turns: w.turns, Meta: w.meta, Lifetimes: w.policy.lifetimes, Require: w.policy.require,
+	})
+	if err != nil {
+		err = fmt.Errorf("replace session %s: %w", w.digest, err)
+	}
+	return s.wrote(ctx, w, receipt, err)
+}
+
+// write is a decoded and checked write.
+type write struct {
+	key       statestore.SessionKey
+	digest    statestore.SessionDigest
+	by        statestore.Owner
+	body      writeBody
+	turns     []statestore.Turn
+	meta      []byte
+	kv        []byte
+	at        statestore.At
+	presented statestore.Presented
+	handle    handle.Handle
+	policy    *poolPolicy
+}
+
+// readWrite decodes a write and checks everything that needs no store.
+func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) {
+	w := new(write)
+	if err := w.decode(in); err != nil {
+		return nil, err
+	}
+	var err error
+	if w.by, err = s.speaker(ctx, w.body.Instance, w.body.Incarnation); err != nil {
+		return nil, err
+	}
+	if w.key, err = s.sessionKey(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	if err := statestore.ValidateOp(w.body.Op); err != nil {
+		return nil, invalid("body.op", err.Error())
+	}
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	w.digest, w.policy = w.key.Digest(), s.policyOf(w.key.Pool)
+	if w.handle, err = s.handles.Verify(w.body.Handle, w.digest, s.fleet.storeWall()); err != nil {
+		return nil, err
+	}
+	if w.handle.Purpose == handle.Prewarm {
+		return nil, &handle.Error{Why: handle.WrongPurpose}
+	}
+	w.presented = w.handle.Presented(w.by.Instance)
+	if w.handle.Floor.Version == 0 {
+		// It may create the session, and nobody is bound who is not registered.
+		if _, err := s.fleet.instance(ctx, w.by); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// decode reads the JSON form, or the raw form of one turn.
+func (w *write) decode(in *writeInput) error {
+	media, _, err := mime.ParseMediaType(in.ContentType)
+	if err != nil {
+		media = in.ContentType
+	}
+	switch media {
+	case "application/octet-stream":
+		w.body.Op, w.body.Handle, w.body.Instance, w.body.Incarnation = in.Op, in.Handle, in.Instance, in.Incarnation
+		w.turns = []statestore.Turn{{Type: statestore.TurnBytes, Value: in.RawBody}}
+		return nil
+	case "", "application/json":
+		return w.decodeJSON(in.RawBody)
+	}
+	return newProblem("unsupported_media", "want application/json or application/octet-stream")
+}
+
+func (w *write) decodeJSON(body []byte) error {
+	if err := decodeStrict(body, &w.body); err != nil {
+		return err
+	}
+	w.turns = make([]statestore.Turn, len(w.body.Turns))
+	for i := range w.body.Turns {
+		t := &w.body.Turns[i]
+		if (t.Base64 == nil) == (len(t.Value) == 0) {
+			return invalid(fmt.Sprintf("body.turns[%d]", i), "needs exactly one of value and base64")
+		}
+		w.turns[i] = statestore.Turn{Type: statestore.TurnJSON, Value: t.Value, Tokens: t.Tokens}
+		if t.Base64 == nil {
+			continue
+		}
+		raw, err := base64.StdEncoding.DecodeString(*t.Base64)
+		if err != nil {
+			return invalid(fmt.Sprintf("body.turns[%d].base64", i), "is not base64")
+		}
+		w.turns[i].Type, w.turns[i].Value = statestore.TurnBytes, raw
+	}
+	return nil
+}
+
+// check refuses what is too large or out of its range.
+func (w *write) check() error {
+	for _, t := range w.turns {
+		if n := uint64(len(t.Value)); n > statestore.MaxTurnBytes {
+			return &statestore.TooLargeError{What: "turn", Limit: statestore.MaxTurnBytes, Size: n}
+		}
+	}
+	w.meta = nullAsAbsent(w.body.Meta)
+	if n := uint64(len(w.meta)); n > statestore.MaxMetaBytes {
+		return &statestore.TooLargeError{What: "meta", Limit: statestore.MaxMetaBytes, Size: n}
+	}
+	switch w.body.At {
+	case "", "version":
+	case "end":
+		w.at = statestore.AtEnd
+		if w.body.Base != nil {
+			return invalid("body.at", "base needs at: version")
+		}
+	default:
+		return invalid("body.at", "must be version or end")
+	}
+	if len(w.body.KV) > 0 {
+		kv, err := checkPlacements(w.body.KV)
+		if err != nil {
+			return err
+		}
+		w.kv = kv
+	}
+	return nil
+}
+
+func nullAsAbsent(raw json.RawMessage) []byte {
+	if bytes.Equal(raw, []byte("null")) {
+		return nil
+	}
+	return raw
+}
+
+// wrote answers a write, after what depends on its success.
+func (s *Server) wrote(ctx context.Context, w *write, r statestore.Receipt, err error) (*writeOutput, error) {
+	var weak *statestore.NotDurableError
+	if errors.As(err, &weak) && w.policy.accept {
+		r, err = weak.Receipt, nil
+		r.Durability = weak.Reached
+	}
+	if err != nil {
+		return nil, s.writeRefused(w, err)
+	}
+	s.metrics.appended(r)
+	s.bindings.wrote(w.digest, r, w.by, s.fleet.now().storeTime())
+	if w.kv != nil {
+		if err := s.store.PutPlacements(ctx, w.key, w.by, w.kv); err != nil {
+			// The turns are stored; a hint about their cache is not worth a refusal.
+			s.log.Warn("placements not stored", "session", w.digest, "error", err)
+		}
+	}
+	s.countUsage(w)
+	out := &writeOutput{CacheControl: "no-store", Body: receiptBody{
+		Version: r.Version, Epoch: r.Epoch, Turns: r.Turns, Bytes: r.Bytes,
+		Durability: durability(r.Durability), AffinityMS: r.Affinity.Milliseconds(), Duplicate: r.Duplicate,
+		Handle: s.signSave(w.digest, r.Floor, w.by.Instance, w.handle.AffinityKey, w.policy),
+	}}
+	if r.Moved {
+		out.Body.Moved = s.ownerRef(r.Owner, r.Epoch)
+	}
+	return out, nil
+}
+
+// writeRefused adds to a refusal what only this call knows.
+func (s *Server) writeRefused(w *write, err error) error {
+	p := s.problem(err)
+	switch p.Code {
+	case "outcome_unknown", "not_durable", "store_unavailable":
+		p.Op = w.body.Op
+	case "not_owner", "stale_handle":
+		s.bindings.forget(w.digest)
+	}
+	return p
+}
+
+// signSave is the handle that a write answers.
+func (s *Server) signSave(
+	d statestore.SessionDigest, f statestore.Floor, instance string, key statestore.AffinityKey, policy *poolPolicy,
+) string {
+	h := handle.Handle{
+		Purpose: handle.Save, Session: d, Floor: f, AffinityKey: key,
+		Expires: s.fleet.storeWall().Add(policy.lifetimes.Retention),
+	}
+	h.Name(instance)
+	return s.handles.Sign(&h)
+}
+
+func (s *Server) countUsage(w *write) {
+	if len(w.body.Usage) == 0 {
+		return
+	}
+	var usage map[string]any
+	if json.Unmarshal(w.body.Usage, &usage) != nil {
+		return // not an object: nothing to count
+	}
+	in := s.fleet.now().instances[w.by.Instance]
+	s.metrics.usage(parseUsage(usage, in != nil && in.ReportsCached))
+}
+
+// ownerRef says where an owner is; nil for nobody.
+func (s *Server) ownerRef(o statestore.Owner, epoch uint64) *OwnerRef {
+	if o.IsZero() {
+		return nil
+	}
+	ref := &OwnerRef{Instance: o.Instance, Epoch: epoch}
+	if in := s.fleet.now().instances[o.Instance]; in != nil {
+		ref.Address = in.Address
+	}
+	return ref
+}
+
+// decodeStrict reads one JSON value and nothing after it, refusing unknown
+// members.
+func decodeStrict(body []byte, v any) error {
+	if !utf8.Valid(body) {
+		return newProblem("malformed", "the body is not UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return decodeProblem(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return newProblem("malformed", "something follows the JSON value of the body")
+	}
+	return nil
+}
+
+// decodeProblem tells bytes that are no JSON from JSON that is not what is asked.
+func decodeProblem(err error) *Problem {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		return invalid("body."+wrong.Field, "want "+wrong.Type.String()+", got "+wrong.Value)
+	case strings.HasPrefix(err.Error(), "json: unknown field"):
+		return invalid("body", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return newProblem("malformed", "the body is not JSON: "+err.Error())
+}
