@@ -43,7 +43,7 @@ func Cluster(t testing.TB, opts ...Option) ClusterServer {
 	t.Helper()
 	c, err := shared.cluster(t, newConfig(opts))
 	if errors.As(err, new(absent)) {
-		missing(t, needRedis, fmt.Errorf("Redis Cluster: %w", err))
+		missing(t, needRedis, fmt.Errorf("a Redis Cluster: %w", err))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ const (
 type requirements map[string]bool
 
 // parseRequirements reads a comma list. A word it does not know is an error: a
-// misspelt requirement would let CI skip what it means to run.
+// misspelled requirement would let CI skip what it means to run.
 func parseRequirements(list string) (requirements, error) {
 	req := requirements{}
 	for word := range strings.SplitSeq(list, ",") {

@@ -192,7 +192,7 @@ func TestGoTestSaysWhatItSkips(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), goTool, "test", "-count=1", "-run=^TestClusterServesEverySlot$", ".")
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(goTool), "CGO_ENABLED=0", "GOFLAGS=", "BERTH_TEST_REQUIRE=")
 	out, err := cmd.CombinedOutput()
-	const want = "berth/integration/redistest: not tested without redis: Redis Cluster: no redis-server in PATH\n"
+	const want = "berth/integration/redistest: not tested without redis: a Redis Cluster: no redis-server in PATH\n"
 	if err != nil || !strings.Contains(string(out), want) {
 		t.Errorf("got %v and\n%s\nwant it to say\n%s", err, out, want)
 	}
