@@ -74,6 +74,7 @@ func groups() []group {
 		{"index", indexTraces()},
 		{"fleet", fleetTraces()},
 		{"jobs", jobTraces()},
+		{"race", raceTraces()},
 		{"settings", settingsTraces()},
 	}
 }

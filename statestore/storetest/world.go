@@ -18,6 +18,7 @@ type world struct {
 	testing.TB
 	backend Backend
 	store   statestore.Store
+	other   statestore.Store // of another process, where a race wants one
 	ctx     context.Context
 	key     statestore.SessionKey
 	lives   statestore.Lifetimes
