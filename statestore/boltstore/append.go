@@ -105,6 +105,9 @@ func (p *place) apply(c *contextWrite) (statestore.Receipt, error) {
 	if err != nil {
 		return statestore.Receipt{}, p.park(c, err)
 	}
+	if p.w.full && !out.Duplicate && len(c.frames) > 0 {
+		return statestore.Receipt{}, statestore.ErrFull
+	}
 	adopted := false
 	if !out.Duplicate {
 		p.putTurns(c, out.Keep)
@@ -176,7 +179,7 @@ func (p *place) park(c *contextWrite, refusal error) error {
 		return refusal
 	}
 	// What no session can hold will never be adopted.
-	if p.parked >= statestore.ParkedLimit || c.Bytes > statestore.MaxSessionBytes {
+	if p.parked >= statestore.ParkedLimit || c.Bytes > statestore.MaxSessionBytes || p.w.full {
 		return refusal
 	}
 	p.parked++

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -21,6 +22,10 @@ import (
 // maxBatch bounds how many writes share a transaction, and so how much is undone
 // when its commit fails.
 const maxBatch = 512
+
+// fullFor is how long a commit that found no room speaks for those after it.
+// bbolt reads its whole file after a failed commit, so that trying is not cheap.
+const fullFor = time.Second
 
 // committer gives waiting writes one transaction and one fsync. It collects while
 // a commit is under way and never waits for more: alone, a write costs one
@@ -35,6 +40,10 @@ type committer struct {
 	closed bool
 	wake   chan struct{} // holds one token while the queue may have work
 	done   chan struct{} // closed when nothing is written any more
+
+	// fullAt is when a commit last found no room; zero once there may be some.
+	// Only the committing goroutine knows it.
+	fullAt time.Time
 
 	// broken is set once bbolt has panicked: its locks may be held for ever, so
 	// that nobody may call it again.
@@ -168,12 +177,18 @@ func (m *committer) commit(batch []*write) {
 			continue
 		case err == nil:
 			m.feed.publish(run.events)
-		case errors.Is(err, statestore.ErrFull) && len(batch) > 1:
-			// A large write must not refuse the small ones beside it.
-			for _, w := range batch {
-				m.commit([]*write{w})
+			if run.freed {
+				m.fullAt = time.Time{}
 			}
-			return
+		case errors.Is(err, statestore.ErrFull):
+			m.fullAt = time.Now()
+			if len(batch) > 1 {
+				// A large write must not refuse the small ones beside it.
+				for _, w := range batch {
+					m.commit([]*write{w})
+				}
+				return
+			}
 		default:
 			if errors.As(err, new(*statestore.OutcomeUnknownError)) {
 				m.feed.publish([]statestore.Event{{Kind: statestore.EventGap}})
@@ -207,6 +222,7 @@ type batchRun struct {
 	batch   []*write
 	events  []statestore.Event
 	spoiled *write // failed after it had changed something
+	freed   bool   // turns were deleted
 	txid    int
 }
 
@@ -234,9 +250,9 @@ func (b *batchRun) update() (err error) {
 
 func (b *batchRun) judge(tx *bolt.Tx) error {
 	b.txid = tx.ID()
-	changed := false
+	changed, full := false, time.Since(b.m.fullAt) < fullFor
 	for _, w := range b.batch {
-		t := &writer{reader: reader{tx: tx, now: b.m.clock.now()}}
+		t := &writer{reader: reader{tx: tx, now: b.m.clock.now()}, full: full}
 		w.err = w.fn(t)
 		if w.err == nil {
 			w.err = t.err
@@ -245,7 +261,7 @@ func (b *batchRun) judge(tx *bolt.Tx) error {
 			b.spoiled = w
 			return w.err
 		}
-		changed = changed || t.changed
+		changed, b.freed = changed || t.changed, b.freed || t.freed
 		b.events = append(b.events, t.events...)
 	}
 	if !changed {

@@ -103,6 +103,7 @@ func (p *place) ended(keep time.Duration) {
 // dropTurns deletes the turns from the k-th on.
 func (p *place) dropTurns(k uint64) {
 	for n := k; n < p.turns; n++ {
+		p.w.freed = true
 		p.w.delete(bTurns, turnKey(p.digest, n))
 	}
 }
@@ -194,8 +195,8 @@ func (s *Store) judge(ctx context.Context, key statestore.SessionKey, fn func(*p
 			return err
 		}
 		refusal = fn(p)
-		if errors.Is(refusal, ErrDamaged) {
-			return refusal
+		if errors.Is(refusal, ErrDamaged) || errors.Is(refusal, statestore.ErrFull) {
+			return refusal // the slot may have changed already
 		}
 		p.save()
 		return nil

@@ -51,7 +51,9 @@ func (r *reader) each(bucket, prefix []byte, fn func(key, value []byte) (bool, e
 // and undoes the transaction.
 type writer struct {
 	reader
+	full    bool // a moment ago there was no room for more turns
 	changed bool
+	freed   bool // turns were deleted
 	err     error
 	events  []statestore.Event
 }
