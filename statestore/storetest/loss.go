@@ -37,9 +37,7 @@ func (w *world) lossy() (lose func()) {
 	restore := w.backend.Snapshot(w, w.store)
 	return func() {
 		w.Helper()
-		issued := w.view().Floor().Epoch
-		w.store = restore()
-		w.passUntil(statestore.Millis(issued) + 1) //nolint:gosec // an epoch is a moment of this clock
+		w.goBack(restore, w.view().Floor().Epoch)
 	}
 }
 

@@ -19,8 +19,9 @@ type Backend struct {
 	Advance func(t testing.TB, s statestore.Store, d time.Duration)
 
 	// Snapshot copies what s holds. The function it returns brings that copy
-	// back, under a clock that has gone on, and returns the store to use from
-	// then on, which may be s itself. It may be called more than once.
+	// back, under a clock that has gone on, and opens the store to use from then
+	// on. The suite closes the store that is in use before it calls it, and may
+	// call it more than once.
 	Snapshot func(t testing.TB, s statestore.Store) (restore func() statestore.Store)
 
 	// Reopen returns what another process finds that opens the same store, and
@@ -56,6 +57,10 @@ func Run(t *testing.T, b Backend) {
 			}
 		})
 	}
+	t.Run("every random sequence of calls is answered as by the model", func(t *testing.T) {
+		t.Parallel()
+		randomSequences(t, b)
+	})
 }
 
 func groups() []group {

@@ -85,6 +85,15 @@ func (w *world) sweep() (ended int) {
 	return 0
 }
 
+// goBack brings an earlier copy of the store back. The clock has gone on past
+// every epoch that was issued since.
+func (w *world) goBack(restore func() statestore.Store, issued uint64) {
+	w.Helper()
+	w.ok("close the store", w.store.Close())
+	w.store = restore()
+	w.passUntil(statestore.Millis(issued) + 1) //nolint:gosec // an epoch is a moment of this clock
+}
+
 // eventually polls until something that nothing announces has happened.
 func (w *world) eventually(what string, happened func() bool) {
 	w.Helper()

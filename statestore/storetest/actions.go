@@ -1,0 +1,237 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"berth/statestore"
+)
+
+// named prints a handle for people.
+func (m *machine) named(h statestore.Presented) string {
+	s := fmt.Sprintf("(%s v%d %x", m.epochs[h.Epoch], h.Version, h.Op[:2])
+	if h.Second != nil {
+		s += fmt.Sprintf(", second %s v%d %x", m.epochs[h.Second.Epoch], h.Second.Version, h.Second.Op[:2])
+	}
+	if h.Named {
+		s += ", named"
+	}
+	return s + ")"
+}
+
+// whom prints an owner for people.
+func (m *machine) whom(o statestore.Owner) string {
+	if o.IsZero() {
+		return "nobody"
+	}
+	return o.Instance + "/" + o.Incarnation[:2]
+}
+
+func (m *machine) key(t *rapid.T) statestore.SessionKey {
+	return m.keys[rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "session")]
+}
+
+func (m *machine) worker(t *rapid.T) statestore.Owner {
+	return rapid.SampledFrom(m.workers).Draw(t, "worker")
+}
+
+// floor draws one that was handed out: the newest one, mostly.
+func (m *machine) floor(t *rapid.T, key statestore.SessionKey) statestore.Floor {
+	all := m.floors[key.ID]
+	if len(all) == 0 {
+		return statestore.Floor{}
+	}
+	back := rapid.OneOf(rapid.Just(0), rapid.Just(0), rapid.IntRange(0, min(3, len(all)-1)), rapid.IntRange(0, len(all)-1)).Draw(t, "handles back")
+	return all[len(all)-1-back]
+}
+
+func (m *machine) handle(t *rapid.T, key statestore.SessionKey) statestore.Presented {
+	h := statestore.Presented{Floor: m.floor(t, key), AffinityKey: statestore.AffinityKey{7}}
+	h.Named = rapid.Bool().Draw(t, "named")
+	if rarely(t, "second floor") {
+		f := m.floor(t, key)
+		h.Second = &f
+	}
+	return h
+}
+
+// owner is who owns the session in the model, or nobody.
+func (m *machine) owner(key statestore.SessionKey) statestore.Owner {
+	if p := m.model.places[key.ID]; p != nil && p.life != nil {
+		return p.life.owner
+	}
+	return statestore.Owner{}
+}
+
+// writer draws the owner mostly.
+func (m *machine) writer(t *rapid.T, key statestore.SessionKey) statestore.Owner {
+	o := m.owner(key)
+	if o.IsZero() || rarely(t, "another writer") {
+		return m.worker(t)
+	}
+	return o
+}
+
+func rarely(t *rapid.T, what string) bool { return rapid.IntRange(0, 4).Draw(t, what) == 4 }
+
+// content makes turns that no other write has.
+func (m *machine) content(t *rapid.T, op string) []statestore.Turn {
+	var turns []statestore.Turn
+	for i := range rapid.IntRange(1, 3).Draw(t, "turns") {
+		value := fmt.Sprintf("%q", fmt.Sprintf("%s turn %d", op, i))
+		if rapid.IntRange(0, 9).Draw(t, "large") == 9 {
+			value += strings.Repeat(" ", 17_000)
+		}
+		turns = append(turns, statestore.Turn{Type: statestore.TurnJSON, Value: []byte(value), Tokens: uint64(i) + 3}) //nolint:gosec // a small index
+	}
+	return turns
+}
+
+// request draws a new write.
+func (m *machine) request(t *rapid.T, kind statestore.WriteKind) request {
+	key := m.key(t)
+	m.ops++
+	op := fmt.Sprintf("op-%d", m.ops)
+	q := request{kind: kind, Append: statestore.Append{
+		Key: key, By: m.writer(t, key), Handle: m.handle(t, key), Op: op, Turns: m.content(t, op), Lifetimes: machineLives,
+	}}
+	q.Recreate = rapid.Bool().Draw(t, "recreate")
+	if rarely(t, "with meta") {
+		q.Meta = fmt.Appendf(nil, `{"by":%q}`, op)
+	}
+	if kind == statestore.KindAppend {
+		if rapid.Bool().Draw(t, "at the end") {
+			q.At = statestore.AtEnd
+		}
+		if rarely(t, "with a base") {
+			base := uint64(rapid.IntRange(0, 6).Draw(t, "base")) //nolint:gosec // small
+			q.Base = &base
+		}
+	}
+	return q
+}
+
+// write plays an append or a replace.
+func (m *machine) write(t *rapid.T, act string, q request) error {
+	where := "at its version"
+	if q.At == statestore.AtEnd {
+		where = "at the end"
+	}
+	if q.Base != nil {
+		where += fmt.Sprintf(" on base %d", *q.Base)
+	}
+	if q.kind == statestore.KindReplace {
+		where = "instead of all"
+	}
+	return play(m, t, step[statestore.Receipt]{
+		key:  q.Key,
+		says: fmt.Sprintf("%s %s of %s by %s with %s %s, %d turns", act, q.Op, q.Key.ID, m.whom(q.By), m.named(q.Handle), where, len(q.Turns)),
+		do: func() (statestore.Receipt, error) {
+			if q.kind == statestore.KindAppend {
+				return m.w.store.Append(m.w.ctx, q.Append)
+			}
+			return m.w.store.Replace(m.w.ctx, statestore.Replace{
+				Key: q.Key, By: q.By, Handle: q.Handle, Op: q.Op, Recreate: q.Recreate, Turns: q.Turns, Meta: q.Meta, Lifetimes: q.Lifetimes,
+			})
+		},
+		judge:  func(now statestore.Millis) (statestore.Receipt, error) { return m.model.write(q, now) },
+		moment: func(v statestore.View) statestore.Millis { return v.LastTurn },
+		plain:  m.plainReceipt,
+	})
+}
+
+// plainReceipt leaves out what depends on the machine and on the moment, and
+// hands the handle of the answer out.
+func (m *machine) plainReceipt(r statestore.Receipt) statestore.Receipt {
+	r.Durability = statestore.Durability{}
+	r.Affinity = r.Affinity.Round(5 * time.Minute)
+	return r
+}
+
+func (m *machine) append(t *rapid.T) { m.send(t, m.request(t, statestore.KindAppend)) }
+
+func (m *machine) replace(t *rapid.T) { m.send(t, m.request(t, statestore.KindReplace)) }
+
+// send sends a new write. A client that was refused for its version, or because
+// another owns the session, may read at once and send the same op with the newest
+// handle, through the owner.
+func (m *machine) send(t *rapid.T, q request) {
+	m.sent[q.Key.ID] = append(m.sent[q.Key.ID], q)
+	err := m.write(t, "send", q)
+	var conflict *statestore.VersionConflictError
+	var other *statestore.NotOwnerError
+	if !errors.As(err, &conflict) && !errors.As(err, &other) || m.owner(q.Key).IsZero() || !rapid.Bool().Draw(t, "try again") {
+		return
+	}
+	q.By, q.Handle = m.owner(q.Key), statestore.Presented{Floor: m.model.places[q.Key.ID].life.newest()}
+	m.sent[q.Key.ID] = append(m.sent[q.Key.ID], q)
+	_ = m.write(t, "then send", q) // judged by play
+}
+
+// old draws a request that was sent before.
+func (m *machine) old(t *rapid.T) request {
+	key := m.key(t)
+	if len(m.sent[key.ID]) == 0 {
+		t.Skip("nothing was sent")
+	}
+	all := m.sent[key.ID]
+	back := rapid.OneOf(rapid.Just(0), rapid.IntRange(0, len(all)-1)).Draw(t, "requests back")
+	return all[len(all)-1-back]
+}
+
+// repeat sends a request again, as it was: its answer was lost, or the network
+// kept a copy.
+func (m *machine) repeat(t *rapid.T) { _ = m.write(t, "repeat", m.old(t)) }
+
+// reuse sends other content under an op that was accepted before.
+func (m *machine) reuse(t *rapid.T) {
+	q := m.old(t)
+	p := m.model.places[q.Key.ID]
+	if p == nil || p.life == nil {
+		t.Skip("no session")
+	}
+	if _, w := p.life.find(q.Op); w == nil {
+		t.Skip("an op that is not remembered")
+	}
+	q.Handle = m.handle(t, q.Key)
+	q.Turns = m.content(t, "another "+q.Op)
+	_ = m.write(t, "reuse", q)
+}
+
+// adopt lets the owner write a parked append under its own op.
+func (m *machine) adopt(t *rapid.T) {
+	key := m.key(t)
+	p := m.model.places[key.ID]
+	if p == nil || p.life == nil || len(p.life.parked) == 0 {
+		t.Skip("nothing is parked")
+	}
+	parked := rapid.SampledFrom(p.life.parked).Draw(t, "parked")
+	q := request{kind: statestore.KindAppend, Append: statestore.Append{
+		Key: key, By: m.writer(t, key), Handle: statestore.Presented{Floor: p.life.newest()}, Op: parked.Op,
+		Base: parked.Base, Turns: parked.Turns, Meta: parked.Meta, Lifetimes: machineLives,
+	}}
+	_ = m.write(t, "adopt", q)
+}
+
+// burst writes more than a store remembers.
+func (m *machine) burst(t *rapid.T) {
+	key := m.key(t)
+	if m.owner(key).IsZero() || !rarely(t, "burst") {
+		t.Skip("nobody to write")
+	}
+	for range statestore.OpsRemembered + 2 {
+		m.ops++
+		op := fmt.Sprintf("op-%d", m.ops)
+		q := request{kind: statestore.KindAppend, Append: statestore.Append{
+			Key: key, By: m.owner(key), Handle: statestore.Presented{Floor: m.model.places[key.ID].life.newest()}, Op: op,
+			Turns: says(op), Lifetimes: machineLives,
+		}}
+		if err := m.write(t, "burst", q); err != nil {
+			t.Fatalf("the owner is refused: %v", err)
+		}
+	}
+}
