@@ -154,7 +154,8 @@ func TestBoundSurvivesAbsurdLoads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := readyFleet(rapid.IntRange(1, 20).Draw(t, "instances"))
 		for i := range list {
-			list[i].Load = Load{Running: rapid.Int().Draw(t, "running"), Waiting: rapid.Int().Draw(t, "waiting")}
+			absurd := rapid.OneOf(rapid.Int(), rapid.SampledFrom([]int{math.MinInt, 0, maxInFlight, math.MaxInt}))
+			list[i].Load = Load{Running: absurd.Draw(t, "running"), Waiting: absurd.Draw(t, "waiting")}
 			list[i].Weight = rapid.SampledFrom([]int{1, 100, MaxWeight}).Draw(t, "weight")
 		}
 		policy := DefaultPolicy()
@@ -163,6 +164,11 @@ func TestBoundSurvivesAbsurdLoads(t *testing.T) {
 		s, err := NewSnapshot(Spec{Policy: policy, Instances: list}, nil)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for in := range s.Instances() {
+			if n := in.Load.InFlight(); n < 0 || n > maxInFlight {
+				t.Fatalf("%+v counts as %d", in.Load, n)
+			}
 		}
 		if s.roomy.empty() {
 			t.Fatal("all are over a bound that their own mean sets")

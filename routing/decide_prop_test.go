@@ -71,7 +71,10 @@ func permits(req Request, in *Instance) bool {
 	return !slices.Contains(req.Exclude, in.ID) && (req.Subset == nil || slices.Contains(req.Subset, in.Address))
 }
 
-func TestDecideProperties(t *testing.T) { rapid.Check(t, decideProperties) }
+func TestDecideProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, decideProperties)
+}
 
 func FuzzDecide(f *testing.F) { f.Fuzz(rapid.MakeFuzz(decideProperties)) }
 

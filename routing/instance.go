@@ -38,7 +38,8 @@ const maxInFlight = 1 << 20
 
 // InFlight is the load that the bound compares: requests running and waiting.
 func (l Load) InFlight() int {
-	return min(max(l.Running, 0)+max(l.Waiting, 0), maxInFlight)
+	running, waiting := min(max(l.Running, 0), maxInFlight), min(max(l.Waiting, 0), maxInFlight)
+	return min(running+waiting, maxInFlight)
 }
 
 // CanonicalAddress brings an ip:port into the one form that is handed out:

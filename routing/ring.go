@@ -28,7 +28,7 @@ const (
 type RingOptions struct {
 	Points     int // points at weight 100; 0 is DefaultPoints
 	Slots      int // size of the owner table, a power of two; 0 is DefaultSlots, 1<<18 balances better past 250 members
-	CapPercent int // no member owns more slots than this part of its fair share, at least 101; 0 is no cap
+	CapPercent int // no member owns more slots than this part of its fair share, 101 or more, for a little avoidable movement; 0 is no cap
 }
 
 // Validate reports the first option that no ring can be built with.

@@ -197,6 +197,24 @@ func TestTiesOrderByID(t *testing.T) {
 	if !slices.Equal(p.owners, []uint16{9, 0, 1, 2}) {
 		t.Errorf("owners in order %v", p.owners)
 	}
+	// A point that is merged in stands after those of lower ids, even where
+	// the members' indexes change at the same time.
+	old := &Ring{pairShift: 57, hashes: []uint64{3, 7, 7, 9}, owners: []uint16{0, 0, 1, 0}, starts: make([]uint32, 128)}
+	toNew := []uint16{0, 2}
+	for owner, pos := range map[uint16]uint32{0: 1, 1: 2, 3: 3} {
+		if c := old.addition(7, owner, toNew); c.pos != pos {
+			t.Errorf("point of member %d goes to %d, want %d", owner, c.pos, pos)
+		}
+	}
+	if c := old.removal(7, 1); c.pos != 2 || !c.drop {
+		t.Errorf("point of member 1 found as %+v", c)
+	}
+	changes := []change{{hash: 7, pos: 2, drop: true}, {hash: 7, pos: 2, owner: 3}, {hash: 7, pos: 2, owner: 1}, {hash: 7, pos: 1}, {hash: 5, pos: 1}}
+	slices.SortFunc(changes, compareChanges)
+	want := []change{{hash: 5, pos: 1}, {hash: 7, pos: 1}, {hash: 7, pos: 2, owner: 1}, {hash: 7, pos: 2, owner: 3}, {hash: 7, pos: 2, drop: true}}
+	if !slices.Equal(changes, want) {
+		t.Errorf("changes in order %+v", changes)
+	}
 }
 
 // Many points in one pair of slots take the general sort.
