@@ -1,0 +1,196 @@
+package migrations
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/statestore"
+)
+
+// closeWait is how long CreateDrain waits for its instances to be closed.
+const closeWait = 5 * time.Second
+
+// CreateDrain stores a drain of the present boots of the named instances and
+// waits until they take no new sessions, at most a few seconds. While a drain of
+// all of them is under way that job is returned instead, with existed true; one
+// of only some of them is a [BusyError]. Unless the mode is detach, a pool where
+// nobody else may take sessions is a [NoTargetError]. An instance that is not
+// registered is [statestore.ErrUnknownInstance], anything else wrong with the
+// request [statestore.ErrInvalid].
+func (r *Runner) CreateDrain(ctx context.Context, request DrainSpec) (job statestore.Job, existed bool, err error) {
+	spec := request.withDefaults()
+	if err := spec.validate(); err != nil {
+		return statestore.Job{}, false, fmt.Errorf("create drain: %w", err)
+	}
+	job, existed, err = r.create(ctx, &spec)
+	if err != nil {
+		return statestore.Job{}, false, fmt.Errorf("create drain: %w", err)
+	}
+	r.look()
+	return r.closed(ctx, job), existed, nil
+}
+
+func (r *Runner) create(ctx context.Context, spec *DrainSpec) (job statestore.Job, existed bool, err error) {
+	fleet, err := r.store.FleetView(ctx)
+	if err != nil {
+		return job, false, err
+	}
+	pool, sources, err := chosen(&fleet, spec.Instances)
+	if err != nil {
+		return job, false, err
+	}
+	jobs, _, err := r.store.Jobs(ctx)
+	if err != nil {
+		return job, false, err
+	}
+	if job, existed, err = underWay(jobs, pool, sources); existed || err != nil {
+		return job, existed, err
+	}
+	if spec.Mode != ModeDetach {
+		if err := r.requireTarget(ctx, &fleet, pool, spec.Instances); err != nil {
+			return job, false, err
+		}
+	}
+	doc, err := json.Marshal(spec)
+	if err != nil {
+		return job, false, fmt.Errorf("encode its request: %w", err)
+	}
+	return r.store.CreateJob(ctx, statestore.Job{
+		ID:   KindDrain + "-" + strings.ToLower(rand.Text()[:16]),
+		Kind: KindDrain, Pool: pool, Sources: sources, Spec: doc,
+	}, spec.deadline())
+}
+
+// chosen finds the present boots of the instances, which are in one pool.
+func chosen(fleet *statestore.FleetView, ids []string) (pool string, sources []statestore.Owner, err error) {
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		i := slices.IndexFunc(fleet.Instances, func(in statestore.Instance) bool { return in.ID == id })
+		if i < 0 {
+			return "", nil, fmt.Errorf("instance %s: %w", id, statestore.ErrUnknownInstance)
+		}
+		in := &fleet.Instances[i]
+		if pool != "" && pool != in.Pool {
+			return "", nil, invalid("instances of the pools %s and %s need a drain each", pool, in.Pool)
+		}
+		pool, sources = in.Pool, append(sources, in.Owner())
+	}
+	return pool, sources, nil
+}
+
+// underWay finds the drain that has all of the sources among its own.
+func underWay(jobs []statestore.Job, pool string, sources []statestore.Owner) (statestore.Job, bool, error) {
+	for _, j := range jobs {
+		if j.Kind != KindDrain || j.Pool != pool || j.State.Ended() {
+			continue
+		}
+		var shared []string
+		for _, s := range sources {
+			if slices.Contains(j.Sources, s) {
+				shared = append(shared, s.Instance)
+			}
+		}
+		switch len(shared) {
+		case 0:
+		case len(sources):
+			return j, true, nil
+		default:
+			return statestore.Job{}, false, &BusyError{Job: j.ID, Instances: shared}
+		}
+	}
+	return statestore.Job{}, false, nil
+}
+
+// requireTarget refuses a drain whose sessions nobody could take.
+func (r *Runner) requireTarget(ctx context.Context, fleet *statestore.FleetView, pool string, ids []string) error {
+	refusal := &NoTargetError{}
+	for i := range fleet.Instances {
+		in := &fleet.Instances[i]
+		if in.Pool != pool || slices.Contains(ids, in.ID) {
+			continue
+		}
+		if in.Lifecycle == statestore.Ready && in.Health == statestore.Healthy && in.EffectiveWeight() > 0 {
+			return nil
+		}
+		refusal.Candidates = append(refusal.Candidates, in.ID)
+	}
+	for _, id := range ids {
+		for _, err := range r.store.SessionsOf(ctx, pool, id) {
+			if err != nil {
+				return fmt.Errorf("count the sessions of %s: %w", id, err)
+			}
+			refusal.Sessions++
+		}
+	}
+	return refusal
+}
+
+// closed waits until a job's instances are closed for new sessions, so that
+// whoever asked for the drain knows that none comes after the answer. A job that
+// nobody has begun in time is answered as it is.
+func (r *Runner) closed(ctx context.Context, job statestore.Job) statestore.Job {
+	ctx, cancel := context.WithTimeout(ctx, closeWait)
+	defer cancel()
+	retry := backoff{least: 5 * time.Millisecond, most: 100 * time.Millisecond}
+	for {
+		if now, _, err := r.store.Job(ctx, job.ID); err == nil {
+			job = now
+		}
+		fleet, err := r.store.FleetView(ctx)
+		if job.State.Ended() || err == nil && allClosed(&fleet, &job) || sleep(ctx, retry.pause()) != nil {
+			return job
+		}
+	}
+}
+
+func allClosed(fleet *statestore.FleetView, job *statestore.Job) bool {
+	for _, s := range job.Sources {
+		in := present(fleet, s)
+		open := in != nil && in.Lifecycle != statestore.Drained &&
+			(in.Lifecycle != statestore.Draining || in.Job != job.ID)
+		if open {
+			return false
+		}
+	}
+	return true
+}
+
+// Pause stops a job's moves until it is resumed; its time goes on.
+func (r *Runner) Pause(ctx context.Context, id string) (statestore.Job, error) {
+	return r.control(ctx, id, statestore.ControlPause)
+}
+
+// Cancel ends a job and gives its instances back; sessions that moved stay where
+// they are. The job is cancelled when its state says so, which is soon.
+func (r *Runner) Cancel(ctx context.Context, id string) (statestore.Job, error) {
+	return r.control(ctx, id, statestore.ControlCancel)
+}
+
+// Resume lets a paused job go on.
+func (r *Runner) Resume(ctx context.Context, id string) (statestore.Job, error) {
+	return r.control(ctx, id, statestore.ControlNone)
+}
+
+// control stores an operator's wish. A cancel is not taken back.
+func (r *Runner) control(ctx context.Context, id string, c statestore.Control) (statestore.Job, error) {
+	job, _, err := r.store.Job(ctx, id)
+	if err == nil && job.Control != statestore.ControlCancel {
+		job, err = r.store.ControlJob(ctx, id, c)
+	}
+	if err != nil {
+		return statestore.Job{}, fmt.Errorf("control job %s: %w", id, err)
+	}
+	r.nudge(id)
+	return job, nil
+}
+
+// isHeld reports whether the error says that another process holds a job.
+func isHeld(err error) bool {
+	var held *statestore.LeaseHeldError
+	return errors.As(err, &held)
+}

@@ -1,0 +1,29 @@
+package migrations
+
+import (
+	"fmt"
+	"strings"
+)
+
+// NoTargetError: nobody else in the pool could take the sessions.
+type NoTargetError struct {
+	Candidates []string // the other instances of the pool, none of which may take sessions
+	Sessions   int      // that would have to go somewhere
+}
+
+func (e *NoTargetError) Error() string {
+	if len(e.Candidates) == 0 {
+		return fmt.Sprintf("no other instance is in the pool to take %d sessions", e.Sessions)
+	}
+	return fmt.Sprintf("none of %s may take %d sessions", strings.Join(e.Candidates, ", "), e.Sessions)
+}
+
+// BusyError: another job, for other instances as well, drains some of these.
+type BusyError struct {
+	Job       string
+	Instances []string
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("job %s drains %s already", e.Job, strings.Join(e.Instances, ", "))
+}

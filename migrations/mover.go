@@ -1,0 +1,312 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"berth/statestore"
+)
+
+// prewarmRounds is how often a session is prewarmed at most: again when it was
+// written while its target prefilled, and not a third time.
+const prewarmRounds = 2
+
+// staleAfter is the age at which what a scan told of a session is read again
+// before the session is judged.
+const staleAfter = time.Second
+
+// reservation is the name under which a store refuses what another job reserved.
+const reservation = "reservation"
+
+// result is what became of one step: settled, unless it says otherwise.
+type result struct {
+	moved     bool
+	blocked   string // why it has to be tried again
+	refusedBy string // the target that would not have it
+	err       error  // ends the pass: the job is another's, or ctx is over
+}
+
+// mover takes single sessions through reserve, prewarm and commit.
+type mover struct {
+	store  sessionStore
+	keeper *keeper
+	board  *board
+	pace   *pace
+	ref    statestore.JobRef
+	grace  time.Duration
+	lives  statestore.Lifetimes
+	need   statestore.Requirement
+
+	mu     sync.Mutex
+	rounds map[statestore.SessionKey]int    // prewarms that a session has had
+	open   map[statestore.SessionKey]intent // sessions seen bound that nobody counted yet
+}
+
+// carry takes one step. seen is when the session was read.
+func (m *mover) carry(ctx context.Context, s step, seen time.Time) result {
+	if time.Since(seen) > staleAfter {
+		if r, ok := m.reread(ctx, &s); !ok {
+			return r
+		}
+	}
+	warm := false
+	if s.prewarm {
+		var r result
+		if warm, r = m.prewarm(ctx, &s); r != (result{}) {
+			m.unreserve(ctx, &s)
+			return r
+		}
+	}
+	r := m.commit(ctx, &s, warm)
+	if s.prewarm && !r.moved {
+		m.unreserve(ctx, &s)
+	}
+	return r
+}
+
+// reread looks at the session again; false when it must not be moved as planned.
+func (m *mover) reread(ctx context.Context, s *step) (result, bool) {
+	v, err := m.store.Lookup(ctx, s.key)
+	if err != nil {
+		return m.failed(ctx, fmt.Errorf("look at a session: %w", err)), false
+	}
+	in := s.intent(false)
+	if f := fateOf(&v, in); f != fateBound {
+		return m.settle(f, in), false
+	}
+	fresh := newSession(&v)
+	fresh.orphaned = s.orphaned
+	// A rest that was told before the last write says nothing any more.
+	fresh.resting = s.resting && fresh.floor.Version == s.floor.Version
+	s.session = fresh
+	if fresh.inFlight(m.grace) {
+		return result{blocked: BlockedInFlight}, false
+	}
+	return result{}, true
+}
+
+// prewarm promises the session to its target and lets it build the KV cache. What
+// the target does not manage is no obstacle: it gets the session cold.
+func (m *mover) prewarm(ctx context.Context, s *step) (warm bool, r result) {
+	for !m.board.isPassive(s.target) {
+		round, ok := m.nextRound(s.key)
+		if !ok {
+			return false, result{}
+		}
+		if err := m.pace.prewarm.take(ctx, s.prefill()); err != nil {
+			return false, result{err: err}
+		}
+		err := m.store.Reserve(ctx, statestore.Reserve{
+			Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref, For: m.grace + callTimeout,
+		})
+		if err != nil {
+			return false, m.refused(ctx, s.intent(false), fmt.Errorf("reserve a target: %w", err))
+		}
+		got, err := m.ask(ctx, s, round)
+		switch {
+		case err != nil:
+			return false, m.failed(ctx, err)
+		case got == answerRefused:
+			return false, result{blocked: BlockedTargetRefused, refusedBy: s.target.Instance}
+		}
+		built := s.floor.Version
+		if r, ok := m.reread(ctx, s); !ok {
+			return false, r
+		}
+		if got != answerDone || s.floor.Version == built {
+			return got == answerDone, result{}
+		}
+	}
+	return false, result{}
+}
+
+func (m *mover) nextRound(key statestore.SessionKey) (int, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rounds[key] == prewarmRounds {
+		return 0, false
+	}
+	m.rounds[key]++
+	return m.rounds[key], true
+}
+
+// ask lets the target prewarm.
+func (m *mover) ask(ctx context.Context, s *step, round int) (answer, error) {
+	m.keeper.note(func(k *memo) { k.Reserved++ })
+	defer m.keeper.note(func(k *memo) { k.Reserved-- })
+	got, err := m.board.ask(ctx, statestore.Task{
+		ID: m.taskID(&s.session, strconv.Itoa(round)), Kind: statestore.TaskPrewarm, For: s.target, Session: s.key, Floor: s.floor,
+	}, m.grace)
+	if got == answerDone {
+		m.keeper.update(func(k *memo) { k.PrewarmedTokens += s.prefill() })
+	}
+	return got, err
+}
+
+// unreserve gives the target's promise back, also when ctx is over. A reservation
+// that stays behind ends by itself.
+func (m *mover) unreserve(ctx context.Context, s *step) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	_ = m.store.Reserve(ctx, statestore.Reserve{Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref})
+}
+
+// intent puts the step on record.
+func (s *step) intent(warm bool) intent {
+	return intent{
+		Key: s.key, From: s.owner, Epoch: s.floor.Epoch, To: s.target,
+		Bytes: s.bytes, Tokens: s.tokens, Warm: warm, Lapsed: s.lapsed(),
+	}
+}
+
+// commit changes the owner. The intent is in the store before the commit is sent,
+// so that whoever holds the job next counts it neither twice nor not at all; from
+// then on nothing but the store's answer ends the step.
+func (m *mover) commit(ctx context.Context, s *step, warm bool) result {
+	if err := m.pace.admit(ctx, s); err != nil {
+		return result{err: err}
+	}
+	in := s.intent(warm)
+	m.keeper.update(func(k *memo) { k.take(in) })
+	if err := m.keeper.sync(ctx); err != nil {
+		m.keeper.update(func(k *memo) { k.drop(in) })
+		return result{err: err}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	_, err := m.store.Move(ctx, statestore.Move{
+		Key: s.key, From: s.owner, Epoch: s.floor.Epoch, To: s.target, Job: m.ref,
+		Lifetimes: m.lives, Require: m.need,
+	})
+	if err == nil {
+		m.counted(in)
+		m.keeper.update(func(k *memo) { k.count(in) })
+		return result{moved: true}
+	}
+	return m.refused(ctx, in, fmt.Errorf("move a session: %w", err))
+}
+
+// refused says what an error that is not nil means for an intent.
+func (m *mover) refused(ctx context.Context, in intent, err error) result {
+	var undurable *statestore.NotDurableError
+	var stale *statestore.StaleHandleError
+	var ended *statestore.EndedError
+	var fenced *statestore.FencedTargetError
+	var held *statestore.LeaseHeldError
+	definite := errors.Is(err, statestore.ErrUnavailable) || errors.Is(err, statestore.ErrFull)
+	switch {
+	case errors.As(err, &undurable):
+		return m.settle(fateMoved, in)
+	case errors.As(err, &stale), errors.As(err, &ended):
+		return m.recount(ctx, in)
+	case errors.As(err, &fenced), errors.As(err, &held), definite:
+		m.keeper.update(func(k *memo) { k.drop(in) })
+	}
+	// Of anything else the outcome is unknown: the intent stays in hand, and the
+	// next pass reads off the session what became of it.
+	return m.failed(ctx, err)
+}
+
+// failed says how an error of the store blocks a step, or ends the pass.
+func (m *mover) failed(ctx context.Context, err error) result {
+	var held *statestore.LeaseHeldError
+	var fenced *statestore.FencedTargetError
+	switch {
+	case errors.As(err, &held) && held.Name == reservation:
+		return result{blocked: BlockedReserved}
+	case errors.As(err, &held):
+		return result{err: orLost(err)}
+	case errors.As(err, &fenced):
+		return result{blocked: BlockedTargetRefused, refusedBy: fenced.Target.Instance}
+	case ctx.Err() != nil:
+		return result{err: context.Cause(ctx)}
+	}
+	return result{blocked: BlockedStoreError}
+}
+
+// recount reads off the session what became of an intent, and counts it.
+func (m *mover) recount(ctx context.Context, in intent) result {
+	v, err := m.store.Lookup(ctx, in.Key)
+	if err != nil {
+		return m.failed(ctx, fmt.Errorf("look at a session: %w", err))
+	}
+	return m.settle(fateOf(&v, in), in)
+}
+
+// settle counts a fate.
+func (m *mover) settle(f fate, in intent) result {
+	if f == fateBound || f == fateStale {
+		m.keeper.update(func(k *memo) { k.drop(in) })
+		return result{blocked: BlockedChanged}
+	}
+	m.counted(in)
+	m.keeper.update(func(k *memo) {
+		if f == fateMoved {
+			k.count(in)
+			// That a commit happened says nothing of its durability.
+			if m.need != (statestore.Requirement{}) {
+				k.Unproven = append(k.Unproven, in)
+			}
+			return
+		}
+		k.drop(in)
+		k.skip(f.skipped(), 1)
+	})
+	return result{moved: f == fateMoved}
+}
+
+// counted takes a session off the list of those that nobody counted yet.
+func (m *mover) counted(in intent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.open, in.Key)
+}
+
+// vanished returns the sessions that were bound, are not, and that nobody counted.
+func (m *mover) vanished(still map[statestore.SessionKey]intent) []intent {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var gone []intent
+	for key, in := range m.open {
+		if _, bound := still[key]; !bound {
+			gone = append(gone, in)
+		}
+	}
+	return gone
+}
+
+// expect takes over which sessions are bound.
+func (m *mover) expect(still map[statestore.SessionKey]intent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = still
+}
+
+// prove asks the store to wait once more for the durability of a commit. Asked
+// for its owner, a claim changes nothing and says what the record has reached; a
+// session without an owner is unbound again instead.
+func (m *mover) prove(ctx context.Context, in intent) error {
+	v, err := m.store.Lookup(ctx, in.Key)
+	if err != nil {
+		return fmt.Errorf("look at a session: %w", err)
+	}
+	switch {
+	case !v.Exists || v.Owner != in.To:
+		// It has gone on since, by a write with a durability of its own.
+		return nil
+	case in.To.IsZero():
+		_, err = m.store.Move(ctx, statestore.Move{
+			Key: in.Key, Epoch: v.Epoch, Job: m.ref, Lifetimes: m.lives, Require: m.need,
+		})
+	default:
+		_, err = m.store.Claim(ctx, statestore.Claim{Key: in.Key, By: in.To, Lifetimes: m.lives, Require: m.need})
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the durability of a move: %w", err)
+	}
+	return nil
+}

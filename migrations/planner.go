@@ -1,0 +1,190 @@
+package migrations
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"berth/routing"
+	"berth/statestore"
+)
+
+// session is what a plan needs to know of one session of a source.
+type session struct {
+	key      statestore.SessionKey
+	affinity statestore.AffinityKey
+	owner    statestore.Owner
+	floor    statestore.Floor
+	tokens   uint64
+	bytes    uint64
+	idle     time.Duration // since its last write; without one, for ever
+	left     time.Duration // until it lapses, 0 when it has
+	// orphaned says that the boot which owns it is gone or down: nobody is there
+	// to be waited for.
+	orphaned bool
+	// resting says that its owner told, since the last write and no longer ago
+	// than the grace, that nothing runs and nothing waits there.
+	resting bool
+}
+
+func newSession(v *statestore.View) session {
+	return session{
+		key: v.Key, affinity: v.AffinityKey, owner: v.Owner, floor: v.Floor(),
+		tokens: v.Tokens, bytes: v.Bytes, idle: v.Idle(), left: v.AffinityLeft(),
+	}
+}
+
+func (s *session) lapsed() bool { return s.left <= 0 }
+
+// inFlight reports whether a turn may be under way, as far as can be known.
+func (s *session) inFlight(grace time.Duration) bool {
+	return !s.lapsed() && !s.orphaned && !s.resting && s.idle < grace
+}
+
+// prefill is what a target computes to hold the session: its tokens as its
+// writers counted them, or else a quarter of its bytes.
+func (s *session) prefill() uint64 { return cmp.Or(s.tokens, s.bytes/4) }
+
+// step is what a plan does with one session. A zero target unbinds it.
+type step struct {
+	session
+	target  statestore.Owner
+	prewarm bool
+}
+
+// question is everything a plan depends on.
+type question struct {
+	snapshot *routing.Snapshot // nil: nobody is known
+	sources  []string
+	sessions []session // in any order
+	mode     Mode
+	// cold is the end of the time: what is not in flight goes, lingering or not,
+	// and nothing is prewarmed.
+	cold      bool
+	grace     time.Duration
+	idleBelow time.Duration
+	budget    uint64 // tokens that may still be prewarmed
+	avoid     map[string]string
+	placed    map[string]int                   // sessions that this job gave to targets before
+	refused   map[statestore.SessionKey]string // targets that declined a session
+}
+
+// plan is the answer.
+type plan struct {
+	steps   []step         // in the order in which they should begin
+	blocked map[string]int // sessions without a step, by reason; lingering ones are not
+	why     map[statestore.SessionKey]string
+}
+
+// makePlan plans every session at most once: the lapsed first, then the idle
+// before the busy. Targets come from the walk of the session's affinity key
+// without the sources, each counted as one more request, so that none passes its
+// bound while another has room.
+func makePlan(q question) plan {
+	p := plan{blocked: map[string]int{}, why: map[statestore.SessionKey]string{}}
+	sessions := slices.Clone(q.sessions)
+	slices.SortFunc(sessions, before)
+	pl := newPlacer(&q)
+	for _, s := range sessions {
+		switch {
+		case s.lapsed():
+			p.steps = append(p.steps, step{session: s})
+		case q.mode == ModeLinger && !q.cold && !s.orphaned:
+		case s.inFlight(q.grace):
+			p.block(&s, BlockedInFlight)
+		case q.mode == ModeDetach:
+			p.steps = append(p.steps, step{session: s})
+		default:
+			p.move(pl, &q, s)
+		}
+	}
+	return p
+}
+
+// before orders lapsed sessions first and then by idleness; ties by digest, so
+// that two processes plan alike.
+func before(a, b session) int {
+	switch {
+	case a.lapsed() != b.lapsed():
+		if a.lapsed() {
+			return -1
+		}
+		return 1
+	case a.idle != b.idle:
+		return cmp.Compare(b.idle, a.idle)
+	}
+	x, y := a.key.Digest(), b.key.Digest()
+	return bytes.Compare(x[:], y[:])
+}
+
+func (p *plan) block(s *session, reason string) {
+	p.blocked[reason]++
+	p.why[s.key] = reason
+}
+
+func (p *plan) move(pl *placer, q *question, s session) {
+	target, ok := pl.place(&s)
+	if !ok {
+		p.block(&s, BlockedNoTarget)
+		return
+	}
+	next := step{session: s, target: statestore.Owner{Instance: target.ID, Incarnation: target.Incarnation}}
+	// Who declined once and is still the best there is gets it without asking.
+	worth := !q.cold && !s.orphaned && s.idle < q.idleBelow && q.refused[s.key] != target.ID
+	if cost := s.prefill(); worth && cost > 0 && cost <= q.budget {
+		q.budget -= cost
+		next.prewarm = true
+	}
+	p.steps = append(p.steps, next)
+}
+
+// placer finds targets and counts them.
+type placer struct {
+	q     *question
+	tally *routing.Tally
+}
+
+func newPlacer(q *question) *placer {
+	pl := &placer{q: q}
+	if q.snapshot == nil {
+		return pl
+	}
+	pl.tally = routing.NewTally(q.snapshot, q.sources...)
+	for id, n := range q.placed {
+		_ = pl.tally.Add(id, n) // one that has left the pool counts for nothing
+	}
+	return pl
+}
+
+// place names the target of a session and counts it.
+func (pl *placer) place(s *session) (*routing.Instance, bool) {
+	if pl.tally == nil {
+		return nil, false
+	}
+	avoid := func(in *routing.Instance) bool {
+		return carries(in.Labels, pl.q.avoid) || pl.q.refused[s.key] == in.ID
+	}
+	var target routing.Target
+	var ok bool
+	if s.affinity == (statestore.AffinityKey{}) {
+		target, ok = pl.tally.Place(s.key.ID, 1, avoid)
+	} else {
+		target, ok = pl.tally.PlaceHash(binary.BigEndian.Uint64(s.affinity[:8]), 1, avoid)
+	}
+	if !ok || pl.tally.Add(target.Instance.ID, 1) != nil {
+		return nil, false
+	}
+	return target.Instance, true
+}
+
+// carries reports whether the labels have all that are asked for, at least one.
+func carries(labels, asked map[string]string) bool {
+	for name, value := range asked {
+		if got, ok := labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return len(asked) > 0
+}

@@ -1,0 +1,194 @@
+package migrations
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"berth/statestore"
+)
+
+// Phase says what a job is busy with. A job that has ended keeps the last one.
+type Phase string
+
+// Phases of a drain.
+const (
+	PhaseFencing   Phase = "fencing"   // the instances are being closed for new sessions
+	PhaseMoving    Phase = "moving"    // sessions are leaving
+	PhaseSettling  Phase = "settling"  // none is left; old hints and running requests come to their end
+	PhasePaused    Phase = "paused"    // an operator asked to wait
+	PhaseRestoring Phase = "restoring" // a cancelled job gives its instances back
+)
+
+// Reasons why sessions were skipped.
+const (
+	SkippedLapsed       = "lapsed"        // only unbound: nobody would have come back to it
+	SkippedExpired      = "expired"       // ended by its retention
+	SkippedDeleted      = "deleted"       // ended by somebody
+	SkippedAlreadyMoved = "already_moved" // left by itself: claimed elsewhere, or released
+)
+
+// Reasons why sessions or instances are blocked. All are tried again.
+const (
+	BlockedInFlight      = "in_flight"      // see the package's comment on what can be known
+	BlockedNoTarget      = "no_target"      // nobody may take it
+	BlockedTargetRefused = "target_refused" // the target drains by now, or declined to prewarm
+	BlockedReserved      = "reserved"       // another job has plans for it
+	BlockedChanged       = "changed"        // its owner took a new epoch while it was planned
+	BlockedStoreError    = "store_error"    // the store did not answer, or not clearly
+	BlockedNotDurable    = "not_durable"    // moved, but not yet with the pool's durability
+	BlockedDeadline      = "deadline"       // its turn did not come in time
+)
+
+// Reasons why an instance without sessions is not yet safe to stop.
+const (
+	BecauseSessions = "sessions"          // some are still bound to it
+	BecauseHints    = "hints"             // a hint that was handed out before may still be used
+	BecauseInFlight = "in_flight"         // its heartbeat says that requests run or wait
+	BecauseUnknown  = "unknown_in_flight" // no heartbeat has told since
+)
+
+// Progress is what a job tells of itself. Sessions are in exactly one of queued,
+// reserved, blocked (left to do) and moved, skipped (done); together they are
+// Total.
+type Progress struct {
+	Phase Phase `json:"phase,omitempty"`
+	Total int   `json:"total"` // sessions bound to the instances when they were closed
+
+	Queued   int            `json:"queued"`
+	Reserved int            `json:"reserved"` // promised to a target that is being prewarmed
+	Blocked  map[string]int `json:"blocked,omitempty"`
+	Moved    int            `json:"moved"`
+	Skipped  map[string]int `json:"skipped,omitempty"`
+
+	Prewarmed       int    `json:"prewarmed"` // of Moved
+	Bytes           uint64 `json:"bytes"`     // of Moved
+	Tokens          uint64 `json:"tokens"`    // of Moved
+	PrewarmedTokens uint64 `json:"prewarmed_tokens"`
+
+	RatePerS       float64        `json:"rate_per_s"`        // sessions, over the last ten seconds or so
+	EtaMS          int64          `json:"eta_ms,omitempty"`  // 0: not known
+	LastProgressMS int64          `json:"last_progress_ms"`  // since a session was done, when this was written
+	Targets        map[string]int `json:"targets,omitempty"` // who got how many of Moved
+
+	Instances map[string]InstanceProgress `json:"instances,omitempty"`
+	Left      []Leftover                  `json:"left,omitempty"`   // of a partial job, the first 100
+	Reason    string                      `json:"reason,omitempty"` // of a failed job
+}
+
+// InstanceProgress is how far one instance has come.
+type InstanceProgress struct {
+	State    string `json:"state"` // draining, drained or gone
+	Sessions int    `json:"sessions"`
+	Because  string `json:"because,omitempty"` // why it is not safe to stop yet
+}
+
+// Leftover is what a partial job left behind: a session, or a whole instance.
+type Leftover struct {
+	Instance string `json:"instance"`
+	Tenant   string `json:"tenant,omitempty"`
+	Session  string `json:"session,omitempty"`
+	Reason   string `json:"reason"`
+}
+
+// leftoversKept bounds how many leftovers a job names; the counts are whole.
+const leftoversKept = 100
+
+// ParseProgress reads the progress of a stored job. A job that has not begun has
+// none, which is the zero value.
+func ParseProgress(doc []byte) (Progress, error) {
+	m, err := parseMemo(doc)
+	return m.Progress, err
+}
+
+// memo is what a job stores: its progress, and what its next holder must know.
+type memo struct {
+	Progress
+	// Counted says that Total was measured; before, no session is touched.
+	Counted bool `json:"counted,omitempty"`
+	// Was is what the instances were before, for a cancel.
+	Was map[string]statestore.Lifecycle `json:"was,omitempty"`
+	// InHand are the commits that may have been sent and are not yet counted.
+	InHand []intent `json:"in_hand,omitempty"`
+	// Unproven are commits that are counted and not known to be durable.
+	Unproven []intent `json:"unproven,omitempty"`
+}
+
+// intent is one commit: enough to tell from the session itself whether it happened.
+type intent struct {
+	Key    statestore.SessionKey `json:"key"`
+	From   statestore.Owner      `json:"from"`
+	Epoch  uint64                `json:"epoch"` // of the session when it was planned
+	To     statestore.Owner      `json:"to,omitzero"`
+	Bytes  uint64                `json:"bytes,omitempty"`
+	Tokens uint64                `json:"tokens,omitempty"`
+	Warm   bool                  `json:"warm,omitempty"`
+	Lapsed bool                  `json:"lapsed,omitempty"`
+}
+
+func parseMemo(doc []byte) (memo, error) {
+	var m memo
+	if len(doc) == 0 {
+		return m, nil
+	}
+	if err := json.Unmarshal(doc, &m); err != nil {
+		return memo{}, fmt.Errorf("parse progress of a job: %w", err)
+	}
+	return m, nil
+}
+
+// done is how many sessions need nothing more.
+func (p *Progress) done() int { return p.Moved + sum(p.Skipped) }
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// take puts a commit on record before it is sent.
+func (m *memo) take(in intent) { m.InHand = append(without(m.InHand, in), in) }
+
+// drop forgets a commit that did not happen.
+func (m *memo) drop(in intent) { m.InHand = without(m.InHand, in) }
+
+// count settles a commit that happened, once.
+func (m *memo) count(in intent) {
+	m.drop(in)
+	if in.Lapsed {
+		m.skip(SkippedLapsed, 1)
+		return
+	}
+	m.Moved++
+	m.Bytes += in.Bytes
+	m.Tokens += in.Tokens
+	if in.Warm {
+		m.Prewarmed++
+	}
+	if !in.To.IsZero() {
+		increase(&m.Targets, in.To.Instance, 1)
+	}
+}
+
+func (m *memo) skip(reason string, n int) { increase(&m.Skipped, reason, n) }
+
+// increase counts in a copy: those who were told the progress hold the old map.
+func increase(counts *map[string]int, key string, n int) {
+	next := maps.Clone(*counts)
+	if next == nil {
+		next = map[string]int{}
+	}
+	next[key] += n
+	*counts = next
+}
+
+func without(list []intent, in intent) []intent {
+	kept := list[:0:0]
+	for _, other := range list {
+		if other.Key != in.Key {
+			kept = append(kept, other)
+		}
+	}
+	return kept
+}

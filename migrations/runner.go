@@ -1,0 +1,247 @@
+package migrations
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"berth/routing"
+	"berth/statestore"
+)
+
+// Options of a runner. Snapshot, Lifetimes and Require are asked with the name of
+// a pool; all three must be given.
+type Options struct {
+	Holder string        // names this process in leases
+	Lease  time.Duration // default 10 s: how long a job waits after its holder died
+	Keep   time.Duration // default 7 days: how long jobs that ended are kept
+	Logger *slog.Logger  // default: none
+
+	// Snapshot is this process's present image of a pool, nil for one not known.
+	Snapshot  func(pool string) *routing.Snapshot
+	Lifetimes func(pool string) statestore.Lifetimes
+	Require   func(pool string) statestore.Requirement
+
+	// LongestHint is how long any process may go on naming an instance after it
+	// stopped being the owner: valid_ms and the TTL of the binding cache. Default
+	// 12 s.
+	LongestHint time.Duration
+	// OnProgress, when it is given, is told after each save of a job held here.
+	// It must not block.
+	OnProgress func(statestore.Job, Progress)
+}
+
+// Runner runs stored jobs. Any number of processes may run one on the same store.
+type Runner struct {
+	store Store
+	o     Options
+	wake  chan struct{} // holds one token while jobs should be looked for at once
+
+	mu   sync.Mutex
+	held map[string]*keeper // by job
+}
+
+// New makes a runner; [Runner.Run] starts it.
+func New(store Store, o Options) *Runner {
+	o.Lease = cmp.Or(o.Lease, 10*time.Second)
+	o.Keep = cmp.Or(o.Keep, 7*24*time.Hour)
+	o.LongestHint = cmp.Or(o.LongestHint, 12*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{store: store, o: o, wake: make(chan struct{}, 1), held: map[string]*keeper{}}
+}
+
+// purgeEvery is how often ended jobs that are old enough are forgotten.
+const purgeEvery = time.Hour
+
+// Run adopts every job that has not ended and whose lease is free, several at
+// once, and works on them until ctx ends. It returns when they have stopped and
+// their leases are let go, so that another process goes on at once.
+func (r *Runner) Run(ctx context.Context) error {
+	var jobs sync.WaitGroup
+	defer jobs.Wait()
+	purge := time.NewTicker(purgeEvery)
+	defer purge.Stop()
+	look := time.NewTicker(r.o.Lease / 5)
+	defer look.Stop()
+	failing := false
+	for {
+		err := r.adopt(ctx, &jobs)
+		if err != nil && !failing && ctx.Err() == nil {
+			r.o.Logger.WarnContext(ctx, "jobs cannot be read", "reason", err.Error())
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		case <-look.C:
+		case <-purge.C:
+			if _, err := r.store.PurgeJobs(ctx, r.o.Keep); err != nil {
+				r.o.Logger.InfoContext(ctx, "old jobs stay", "reason", err.Error())
+			}
+		}
+	}
+}
+
+// look lets Run look for jobs at once.
+func (r *Runner) look() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nudge lets the job hear at once what operators ask, if it is held here.
+func (r *Runner) nudge(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.held[id]; k != nil {
+		k.wake()
+	}
+}
+
+// adopt takes over what nobody holds.
+func (r *Runner) adopt(ctx context.Context, jobs *sync.WaitGroup) error {
+	list, now, err := r.store.Jobs(ctx)
+	if err != nil {
+		return fmt.Errorf("list jobs: %w", err)
+	}
+	for i := range list {
+		j := &list[i]
+		if j.Kind != KindDrain || j.State.Ended() || now < j.LeaseEnd || r.holds(j.ID) {
+			continue
+		}
+		job, err := r.store.AcquireJob(ctx, j.ID, r.o.Holder, r.o.Lease)
+		switch {
+		case isHeld(err), errors.Is(err, statestore.ErrNotFound), err == nil && job.State.Ended():
+			continue
+		case err != nil:
+			return fmt.Errorf("acquire job %s: %w", j.ID, err)
+		}
+		h := r.hold(job)
+		jobs.Go(func() {
+			defer r.drop(job.ID)
+			h.run(ctx)
+		})
+	}
+	return nil
+}
+
+func (r *Runner) holds(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held[id] != nil
+}
+
+func (r *Runner) drop(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.held, id)
+}
+
+// holding is one process's hold on one job.
+type holding struct {
+	r      *Runner
+	job    statestore.Job
+	keeper *keeper
+	spec   DrainSpec
+	broken error // the stored job cannot be understood
+}
+
+// hold reads what a job just acquired says.
+func (r *Runner) hold(job statestore.Job) *holding {
+	h := &holding{r: r, job: job}
+	m, err := parseMemo(job.Progress)
+	if err == nil {
+		err = json.Unmarshal(job.Spec, &h.spec)
+	}
+	h.broken = err
+	m.Reserved = 0 // whatever was promised, nobody of this holding promised it
+	h.keeper = newKeeper(r.store, &job, m, r.o.Lease, r.o.OnProgress)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[job.ID] = h.keeper
+	return h
+}
+
+// run works on the job until it ends, is lost, or ctx ends.
+func (h *holding) run(ctx context.Context) {
+	log := h.r.o.Logger
+	log.InfoContext(ctx, "job is held", "job", h.job.ID, "pool", h.job.Pool, "attempt", h.job.Attempts)
+	end, err := h.work(ctx)
+	switch {
+	case end != "":
+		err = h.end(ctx, end)
+	case !errors.Is(err, errLost):
+		err = errors.Join(err, h.release(ctx))
+	}
+	if err != nil {
+		log.InfoContext(ctx, "job is let go", "job", h.job.ID, "reason", err.Error())
+		return
+	}
+	log.InfoContext(ctx, "job has ended", "job", h.job.ID, "state", string(end))
+}
+
+// work does the job with its lease kept.
+func (h *holding) work(ctx context.Context) (statestore.JobState, error) {
+	if h.broken != nil {
+		h.keeper.update(func(m *memo) { m.Reason = "the stored job cannot be understood" })
+		return statestore.JobFailed, nil
+	}
+	ctx, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	keeping, stop := context.WithCancel(ctx)
+	var keep sync.WaitGroup
+	keep.Go(func() {
+		if err := h.keeper.run(keeping); err != nil {
+			lose(err)
+		}
+	})
+	defer keep.Wait()
+	defer stop()
+	d := h.r.newDrain(h)
+	defer d.mover.board.wait()
+	return d.run(ctx)
+}
+
+// end stores the state that the job ended in. A process that is shutting down
+// tries once.
+func (h *holding) end(ctx context.Context, state statestore.JobState) error {
+	h.keeper.conclude(state)
+	if ctx.Err() != nil {
+		return h.release(ctx)
+	}
+	return h.keeper.finish(ctx)
+}
+
+// release stores how far the job has come and lets go of its lease.
+func (h *holding) release(ctx context.Context) error {
+	return h.keeper.save(context.WithoutCancel(ctx), 0)
+}
+
+func (r *Runner) newDrain(h *holding) *drain {
+	grace := h.spec.grace()
+	d := &drain{
+		store: r.store, keeper: h.keeper, o: &r.o, log: r.o.Logger, job: h.job, spec: h.spec,
+		retry:   backoff{least: 50 * time.Millisecond, most: time.Second},
+		refused: map[statestore.SessionKey]string{},
+		why:     map[statestore.SessionKey]string{},
+	}
+	d.mover = &mover{
+		store: r.store, keeper: h.keeper, pace: newPace(&h.spec), ref: h.job.Ref(), grace: grace,
+		board: newBoard(r.store, h.job.ID, min(grace, pollPatience)),
+		lives: r.o.Lifetimes(h.job.Pool), need: r.o.Require(h.job.Pool),
+		rounds: map[statestore.SessionKey]int{},
+	}
+	for _, s := range h.job.Sources {
+		d.sources = append(d.sources, &source{owner: s})
+	}
+	return d
+}

@@ -1,0 +1,255 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"berth/statestore"
+)
+
+// view is what one look saw.
+type view struct {
+	at       time.Time
+	fleet    statestore.FleetView
+	sessions []session
+	bound    map[string]int // sessions by source
+}
+
+// turn looks at everything once, acts on it, and waits until it is worth looking
+// again. It is cut short, without an error, when an operator asks for something
+// and when a stage of the job's time is over.
+func (d *drain) turn(outer context.Context) (statestore.JobState, error) {
+	if d.keeper.asked() == statestore.ControlPause && time.Now().Before(d.deadline) {
+		d.keeper.enter(statestore.JobPaused, PhasePaused)
+		return "", d.keeper.next(outer, time.Until(d.deadline))
+	}
+	ctx, stop := d.keeper.working(outer, d.untilNextStage())
+	defer stop()
+	end, wait, err := d.act(ctx)
+	cut := ctx.Err() != nil && outer.Err() == nil
+	switch {
+	case end != "", errors.Is(err, errLost):
+		return end, err
+	case cut:
+		return "", nil
+	}
+	_ = sleep(ctx, wait) // cut short is as good as over
+	return "", err
+}
+
+// untilNextStage is the time until the last tenth begins, or else until the end.
+func (d *drain) untilNextStage() time.Duration {
+	if left := time.Until(d.endgame); left > 0 {
+		return left
+	}
+	// After the end there is one more look, which has to have its time.
+	return max(time.Until(d.deadline), callTimeout)
+}
+
+// act is a turn without its wait.
+func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Duration, err error) {
+	now, err := d.look(ctx)
+	if err != nil {
+		return "", d.retry.pause(), err
+	}
+	useful, drained, err := d.advance(ctx, now)
+	switch {
+	case err != nil:
+		return "", d.retry.pause(), err
+	case drained:
+		return statestore.JobSucceeded, 0, nil
+	case !time.Now().Before(d.deadline):
+		return d.partial(now), 0, nil
+	}
+	moved, cut, err := d.pass(ctx, now)
+	if moved > 0 {
+		d.retry.reset()
+	}
+	if cut {
+		return "", 0, err
+	}
+	wait = min(d.retry.pause(), max(time.Until(d.deadline), 0)+time.Millisecond)
+	if useful > 0 {
+		wait = min(wait, useful)
+	}
+	return "", wait, err
+}
+
+// look reads the registry and every session that is still bound to a source. It
+// settles first what an earlier holding, or an unclear answer, left open.
+func (d *drain) look(ctx context.Context) (*view, error) {
+	if err := d.reconcile(ctx); err != nil {
+		return nil, err
+	}
+	fleet, err := d.store.FleetView(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the fleet: %w", err)
+	}
+	now := &view{at: time.Now(), fleet: fleet, bound: map[string]int{}}
+	still := map[statestore.SessionKey]intent{}
+	for _, s := range d.sources {
+		if err := d.scan(ctx, s, now, still); err != nil {
+			return nil, err
+		}
+	}
+	return now, d.account(ctx, now, still)
+}
+
+// scan reads the sessions of one source. Those of a later boot are not this
+// job's; those of an earlier one are nobody's any more, and go as well.
+func (d *drain) scan(ctx context.Context, s *source, now *view, still map[statestore.SessionKey]intent) error {
+	boot := present(&now.fleet, s.owner)
+	later := successor(&now.fleet, s.owner)
+	for v, err := range d.store.SessionsOf(ctx, d.job.Pool, s.owner.Instance) {
+		if err != nil {
+			return fmt.Errorf("read the sessions of %s: %w", s.owner.Instance, err)
+		}
+		if _, twice := still[v.Key]; twice || v.Owner == later {
+			continue
+		}
+		one := step{session: newSession(&v)}
+		one.orphaned = boot == nil || v.Owner != s.owner || boot.Health == statestore.Down
+		one.resting = !one.orphaned && restedSince(boot, &v, d.spec.grace())
+		still[one.key] = one.intent(false)
+		now.sessions = append(now.sessions, one.session)
+		now.bound[s.owner.Instance]++
+	}
+	return nil
+}
+
+// successor is the boot that registered under the same id since; nobody when
+// there is none.
+func successor(fleet *statestore.FleetView, who statestore.Owner) statestore.Owner {
+	for i := range fleet.Instances {
+		if in := &fleet.Instances[i]; in.ID == who.Instance && in.Owner() != who {
+			return in.Owner()
+		}
+	}
+	return statestore.Owner{}
+}
+
+// restedSince reports whether a heartbeat, received after the session's last
+// write and no longer ago than the grace, says that nothing runs.
+func restedSince(in *statestore.Instance, v *statestore.View, grace time.Duration) bool {
+	return in.Beats > 0 && in.BeatAt > v.LastTurn && v.Now.Sub(in.BeatAt) <= grace && !busy(in)
+}
+
+// reconcile settles the commits in hand while no step is under way.
+func (d *drain) reconcile(ctx context.Context) error {
+	var inHand, unproven []intent
+	d.keeper.look(func(m *memo) { inHand, unproven = m.InHand, m.Unproven })
+	for _, in := range inHand {
+		if r := d.mover.recount(ctx, in); r.err != nil {
+			return r.err
+		}
+	}
+	for _, in := range unproven {
+		err := orLost(d.mover.prove(ctx, in))
+		if errors.Is(err, errLost) {
+			return err
+		}
+		if err == nil {
+			d.keeper.update(func(m *memo) { m.Unproven = without(m.Unproven, in) })
+		}
+	}
+	open := 0
+	d.keeper.look(func(m *memo) { open = len(m.InHand) })
+	if open > 0 {
+		return fmt.Errorf("the outcome of %d commits is not known yet", open)
+	}
+	return nil
+}
+
+// account counts the sessions that left since the last look without a step of
+// this job, and measures the total at the first.
+func (d *drain) account(ctx context.Context, now *view, still map[statestore.SessionKey]intent) error {
+	for _, in := range d.mover.vanished(still) {
+		switch r := d.mover.recount(ctx, in); {
+		case r.err != nil:
+			return r.err
+		case r.blocked == BlockedStoreError:
+			return errors.New("it is not known where a session went")
+		}
+	}
+	d.mover.expect(still)
+	d.keeper.note(func(m *memo) {
+		found := m.done() + len(now.sessions)
+		if !m.Counted || found > m.Total {
+			m.Counted, m.Total = true, found
+		}
+		if lost := m.Total - found; lost > 0 {
+			// They left while nobody held the job, and nobody knows their names.
+			m.skip(SkippedAlreadyMoved, lost)
+		}
+	})
+	return nil
+}
+
+// advance brings every source as far as it has come. drained says that all of
+// them are; wait is when it is worth looking again, 0 for not known.
+func (d *drain) advance(ctx context.Context, now *view) (wait time.Duration, drained bool, err error) {
+	unproven := 0
+	d.keeper.look(func(m *memo) { unproven = len(m.Unproven) })
+	drained = true
+	for _, s := range d.sources {
+		got := s.step(sighting{
+			now: now.at, bound: now.bound[s.owner.Instance], unproven: unproven,
+			instance: present(&now.fleet, s.owner),
+			hints:    d.o.LongestHint, grace: d.spec.grace(),
+		})
+		if got.drained {
+			if err := d.declare(ctx, s, now); err != nil {
+				return 0, false, err
+			}
+		}
+		d.tell(s, got, now)
+		drained = drained && got.drained
+		if got.wait > 0 && (wait == 0 || got.wait < wait) {
+			wait = got.wait
+		}
+	}
+	return wait, drained, nil
+}
+
+// declare says that the source is safe to stop.
+func (d *drain) declare(ctx context.Context, s *source, now *view) error {
+	in := present(&now.fleet, s.owner)
+	if in == nil || in.Lifecycle == statestore.Drained {
+		return nil
+	}
+	_, err := d.store.SetLifecycle(ctx, s.owner, statestore.LifecycleChange{
+		From: []statestore.Lifecycle{statestore.Draining}, To: statestore.Drained, Job: d.job.Ref(),
+	})
+	if err != nil && !gone(err) {
+		return fmt.Errorf("declare %s drained: %w", s.owner.Instance, orLost(err))
+	}
+	d.log.InfoContext(ctx, "instance is drained", "job", d.job.ID, "instance", s.owner.Instance)
+	return nil
+}
+
+// tell puts the standing of a source into the progress.
+func (d *drain) tell(s *source, got standing, now *view) {
+	p := InstanceProgress{State: "draining", Sessions: now.bound[s.owner.Instance], Because: got.because}
+	switch {
+	case present(&now.fleet, s.owner) == nil:
+		p.State = "gone"
+	case got.drained:
+		p.State = "drained"
+	}
+	phase := PhaseSettling
+	if len(now.sessions) > 0 {
+		phase = PhaseMoving
+	}
+	d.keeper.enter(statestore.JobRunning, phase)
+	d.keeper.note(func(m *memo) {
+		instances := maps.Clone(m.Instances) // those who were told hold the old map
+		if instances == nil {
+			instances = map[string]InstanceProgress{}
+		}
+		instances[s.owner.Instance] = p
+		m.Instances = instances
+	})
+}
