@@ -45,13 +45,13 @@ func (m *machine) floor(t *rapid.T, key statestore.SessionKey) statestore.Floor 
 	if len(all) == 0 {
 		return statestore.Floor{}
 	}
-	back := rapid.OneOf(rapid.Just(0), rapid.Just(0), rapid.IntRange(0, min(3, len(all)-1)), rapid.IntRange(0, len(all)-1)).Draw(t, "handles back")
+	back := rapid.OneOf(rapid.Just(0), rapid.Just(0), rapid.Just(0), rapid.IntRange(0, min(3, len(all)-1)), rapid.IntRange(0, len(all)-1)).Draw(t, "handles back")
 	return all[len(all)-1-back]
 }
 
 func (m *machine) handle(t *rapid.T, key statestore.SessionKey) statestore.Presented {
 	h := statestore.Presented{Floor: m.floor(t, key), AffinityKey: statestore.AffinityKey{7}}
-	h.Named = rapid.Bool().Draw(t, "named")
+	h.Named = !rarely(t, "names nobody")
 	if rarely(t, "second floor") {
 		f := m.floor(t, key)
 		h.Second = &f
@@ -127,25 +127,32 @@ func (m *machine) write(t *rapid.T, act string, q request) error {
 	if q.kind == statestore.KindReplace {
 		where = "instead of all"
 	}
-	return play(m, t, step[statestore.Receipt]{
+	var answer statestore.Floor
+	err := play(m, t, step[statestore.Receipt]{
 		key:  q.Key,
 		says: fmt.Sprintf("%s %s of %s by %s with %s %s, %d turns", act, q.Op, q.Key.ID, m.whom(q.By), m.named(q.Handle), where, len(q.Turns)),
-		do: func() (statestore.Receipt, error) {
+		do: func() (r statestore.Receipt, err error) {
 			if q.kind == statestore.KindAppend {
-				return m.w.store.Append(m.w.ctx, q.Append)
+				r, err = m.w.store.Append(m.w.ctx, q.Append)
+			} else {
+				r, err = m.w.store.Replace(m.w.ctx, statestore.Replace{
+					Key: q.Key, By: q.By, Handle: q.Handle, Op: q.Op, Recreate: q.Recreate, Turns: q.Turns, Meta: q.Meta, Lifetimes: q.Lifetimes,
+				})
 			}
-			return m.w.store.Replace(m.w.ctx, statestore.Replace{
-				Key: q.Key, By: q.By, Handle: q.Handle, Op: q.Op, Recreate: q.Recreate, Turns: q.Turns, Meta: q.Meta, Lifetimes: q.Lifetimes,
-			})
+			answer = r.Floor
+			return r, err
 		},
 		judge:  func(now statestore.Millis) (statestore.Receipt, error) { return m.model.write(q, now) },
 		moment: func(v statestore.View) statestore.Millis { return v.LastTurn },
 		plain:  m.plainReceipt,
 	})
+	if err == nil {
+		m.handOut(q.Key, answer)
+	}
+	return err
 }
 
-// plainReceipt leaves out what depends on the machine and on the moment, and
-// hands the handle of the answer out.
+// plainReceipt leaves out what depends on the backend and on the moment.
 func (m *machine) plainReceipt(r statestore.Receipt) statestore.Receipt {
 	r.Durability = statestore.Durability{}
 	r.Affinity = r.Affinity.Round(5 * time.Minute)
@@ -153,6 +160,32 @@ func (m *machine) plainReceipt(r statestore.Receipt) statestore.Receipt {
 }
 
 func (m *machine) append(t *rapid.T) { m.send(t, m.request(t, statestore.KindAppend)) }
+
+// begin stores the first turn of the first session.
+func (m *machine) begin(t *rapid.T) {
+	m.ops++
+	q := request{kind: statestore.KindAppend, Append: statestore.Append{
+		Key: m.keys[0], By: m.workers[0], Op: "op-1", Turns: says("op-1"), Lifetimes: machineLives,
+	}}
+	m.send(t, q)
+}
+
+// late appends for the tail, with a handle of its own epoch.
+func (m *machine) late(t *rapid.T) {
+	q := m.request(t, statestore.KindAppend)
+	p := m.model.places[q.Key.ID]
+	if p == nil || p.life == nil || p.life.tail == nil {
+		t.Skip("no tail")
+	}
+	q.By = p.life.tail.Owner
+	q.Handle = statestore.Presented{}
+	for _, f := range m.floors[q.Key.ID] {
+		if f.Epoch == p.life.tail.Epoch {
+			q.Handle.Floor = f
+		}
+	}
+	m.send(t, q)
+}
 
 func (m *machine) replace(t *rapid.T) { m.send(t, m.request(t, statestore.KindReplace)) }
 
@@ -233,5 +266,31 @@ func (m *machine) burst(t *rapid.T) {
 		if err := m.write(t, "burst", q); err != nil {
 			t.Fatalf("the owner is refused: %v", err)
 		}
+	}
+}
+
+// read lets a reader present a handle and the floor of its copy, and asks how many
+// turns of the copy still hold. A copy may end with turns that were never stored.
+func (m *machine) read(t *rapid.T) {
+	key := m.key(t)
+	h, have := m.handle(t, key), m.floor(t, key)
+	got := m.load(t, key)
+	m.compare(t, key, got)
+	p := m.model.at(key, got.Now)
+	err, want := got.View.Check(&h, &have), p.ended(&h, &have)
+	if want == nil && p.life != nil {
+		want = p.life.lineage(told(&h, &have))
+	}
+	t.Logf("read %s with %s having %s → %s", key.ID, m.named(h), m.named(statestore.Presented{Floor: have}), m.outcome("", err))
+	if !sameRefusal(err, want) {
+		t.Fatalf("a reader is told %s, want %s", m.outcome("", err), m.outcome("", want))
+	}
+	if p.life == nil {
+		return
+	}
+	turns, holding := p.life.copyAt(have)
+	unsaved := uint64(rapid.IntRange(0, 2).Draw(t, "unsaved turns")) //nolint:gosec // small
+	if base := got.Base(have, turns+unsaved); base > holding || base < holding && p.life.version()-have.Version <= statestore.OpsRemembered {
+		t.Fatalf("base %d of a copy of %d turns at v%d, and %d turns of it still hold", base, turns, have.Version, holding)
 	}
 }

@@ -57,21 +57,36 @@ func randomSequences(t *testing.T, b Backend) {
 		for _, o := range []string{"a/1", "b/1", "c/1", "a/2"} {
 			m.workers = append(m.workers, statestore.Owner{Instance: o[:1], Incarnation: statestore.IncarnationDigest(o)})
 		}
-		rt.Repeat(m.actions())
+		if rapid.Bool().Draw(rt, "begin with a session") {
+			m.begin(rt)
+		}
+		for range 2 { // deeper than the usual number of steps
+			rt.Repeat(m.actions())
+		}
 		for _, key := range m.keys {
 			m.look(rt, key)
 		}
 	})
 }
 
+// actions are what the machine does, each as often as its weight says.
 func (m *machine) actions() map[string]func(*rapid.T) {
-	all := map[string]func(*rapid.T){
-		"append": m.append, "append again": m.append, "append once more": m.append,
-		"replace": m.replace, "a late copy": m.repeat, "another late copy": m.repeat,
-		"reuse an op": m.reuse, "adopt": m.adopt, "a burst": m.burst,
-		"claim": m.claim, "claim again": m.claim, "move": m.move, "move again": m.move, "reserve": m.reserve,
-		"finish": m.finish, "delete": m.erase, "report": m.report, "place": m.place,
-		"fence": m.fence, "raise a token": m.raise, "sweep": m.sweep,
+	weighted := []struct {
+		name   string
+		weight int
+		act    func(*rapid.T)
+	}{
+		{"append", 5, m.append}, {"append late", 2, m.late}, {"replace", 1, m.replace}, {"burst", 1, m.burst},
+		{"repeat", 3, m.repeat}, {"reuse an op", 1, m.reuse}, {"adopt", 2, m.adopt},
+		{"claim", 4, m.claim}, {"move", 4, m.move}, {"reserve", 2, m.reserve}, {"finish", 1, m.finish},
+		{"delete", 1, m.erase}, {"report", 1, m.report}, {"place", 1, m.place},
+		{"fence", 1, m.fence}, {"raise a token", 1, m.raise}, {"sweep", 1, m.sweep}, {"read", 2, m.read},
+	}
+	all := map[string]func(*rapid.T){}
+	for _, a := range weighted {
+		for i := range a.weight {
+			all[fmt.Sprintf("%s %d", a.name, i)] = a.act
+		}
 	}
 	if m.w.backend.Advance != nil {
 		all["let time pass"] = m.advance
@@ -100,7 +115,7 @@ type step[R any] struct {
 func play[R any](m *machine, t *rapid.T, s step[R]) error {
 	lo := m.now
 	got, err := s.do()
-	after := m.read(t, s.key)
+	after := m.load(t, s.key)
 	now := lo
 	if err == nil && s.moment != nil {
 		now = s.moment(after.View)
@@ -109,12 +124,12 @@ func play[R any](m *machine, t *rapid.T, s step[R]) error {
 		now = lo
 	}
 	want, wantErr := s.judge(now)
+	if s.plain != nil {
+		got, want = s.plain(got), s.plain(want)
+	}
 	t.Logf("%s → %s", s.says, m.outcome(got, err))
 	if !sameRefusal(err, wantErr) {
 		t.Fatalf("%s\nthe store says %s\nthe model says %s", s.says, m.outcome(got, err), m.outcome(want, wantErr))
-	}
-	if err == nil && s.plain != nil {
-		got, want = s.plain(got), s.plain(want)
 	}
 	if err == nil && !reflect.DeepEqual(got, want) {
 		t.Fatalf("%s\nthe store answers %+v\nthe model answers %+v", s.says, got, want)
@@ -126,7 +141,7 @@ func play[R any](m *machine, t *rapid.T, s step[R]) error {
 // outcome prints an answer for people.
 func (m *machine) outcome(answer any, err error) string {
 	if err != nil {
-		return fmt.Sprintf("%T%+v", err, typed(err))
+		return fmt.Sprintf("%T%s", typed(err), pointed(typed(err)))
 	}
 	return fmt.Sprintf("%+v", answer)
 }
@@ -169,7 +184,7 @@ type reading struct {
 	turns []statestore.Turn
 }
 
-func (m *machine) read(t *rapid.T, key statestore.SessionKey) reading {
+func (m *machine) load(t *rapid.T, key statestore.SessionKey) reading {
 	r, err := m.w.store.Load(m.w.ctx, key, 0)
 	if err != nil {
 		t.Fatalf("load %s: %v", key.ID, err)
@@ -186,7 +201,7 @@ func (m *machine) read(t *rapid.T, key statestore.SessionKey) reading {
 
 // look compares a session outside of a step.
 func (m *machine) look(t *rapid.T, key statestore.SessionKey) {
-	r := m.read(t, key)
+	r := m.load(t, key)
 	m.model.at(key, r.Now)
 	m.compare(t, key, r)
 }

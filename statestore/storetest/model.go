@@ -231,3 +231,19 @@ func (l *life) find(op string) (uint64, *written) {
 	}
 	return 0, nil
 }
+
+// copyAt is how many turns a copy of that floor has, and how many of its leading
+// ones are still there. A copy of another history has none.
+func (l *life) copyAt(f statestore.Floor) (turns, holding uint64) {
+	if f.Epoch < l.over.Epoch || f.Version == 0 || f.Version > l.version() || statestore.DigestOp(l.writes[f.Version-1].op) != f.Op {
+		return 0, 0
+	}
+	then := life{writes: l.writes[:f.Version]}
+	old, _, _ := then.context()
+	_, kept, _ := l.context()
+	holding = uint64(len(old))
+	for _, k := range kept[f.Version:] {
+		holding = min(holding, k)
+	}
+	return uint64(len(old)), holding
+}
