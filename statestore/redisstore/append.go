@@ -1,0 +1,256 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"berth/statestore"
+	"berth/statestore/internal/frame"
+)
+
+// inlineBytes is the most that travels in the call of a script; more is staged
+// before. A script's call is read as a whole before anything else is served.
+const inlineBytes = 48 << 10
+
+// pieceBytes is how the open tail is cut: pieces fill the nodes of a Redis list
+// to within one of them.
+const pieceBytes = 500
+
+// Append judges an append and stores its turns.
+func (s *Store) Append(ctx context.Context, a statestore.Append) (statestore.Receipt, error) {
+	w, err := newWrite(statestore.KindAppend, a.Key, a.By, a.Op, a.Turns, a.Meta)
+	if err != nil {
+		return statestore.Receipt{}, err
+	}
+	w.handle, w.at, w.base, w.recreate, w.lives = a.Handle, a.At, a.Base, a.Recreate, a.Lifetimes
+	w.content = statestore.DigestContent(w.kind, a.Base, a.Turns)
+	return s.writeContext(ctx, w, a.Require)
+}
+
+// Replace judges a replacement of the whole context and stores it.
+func (s *Store) Replace(ctx context.Context, r statestore.Replace) (statestore.Receipt, error) {
+	w, err := newWrite(statestore.KindReplace, r.Key, r.By, r.Op, r.Turns, r.Meta)
+	if err != nil {
+		return statestore.Receipt{}, err
+	}
+	w.handle, w.recreate, w.lives = r.Handle, r.Recreate, r.Lifetimes
+	w.content = statestore.DigestContent(w.kind, nil, r.Turns)
+	return s.writeContext(ctx, w, r.Require)
+}
+
+// write is an append or a replace, framed.
+type write struct {
+	kind     statestore.WriteKind
+	key      statestore.SessionKey
+	by       statestore.Owner
+	op       string
+	content  statestore.ContentDigest
+	handle   statestore.Presented
+	at       statestore.At
+	base     *uint64
+	recreate bool
+	lives    statestore.Lifetimes
+	meta     []byte
+
+	turns, tokens, bytes uint64
+	stream               []byte // frame after frame
+	marks                []mark // where each turn's frame begins, all relative to this write
+	staged               *staged
+}
+
+func newWrite(kind statestore.WriteKind, key statestore.SessionKey, by statestore.Owner, op string, turns []statestore.Turn, meta []byte) (*write, error) {
+	if err := key.Validate(); err != nil {
+		return nil, err
+	}
+	if err := checkOwner(by); err != nil {
+		return nil, err
+	}
+	if err := statestore.ValidateOp(op); err != nil {
+		return nil, err
+	}
+	if n := len(meta); n > statestore.MaxMetaBytes {
+		return nil, &statestore.TooLargeError{What: "meta", Limit: statestore.MaxMetaBytes, Size: uint64(n)}
+	}
+	w := &write{kind: kind, key: key, by: by, op: op, meta: meta, turns: uint64(len(turns))}
+	for _, t := range turns {
+		size := uint64(len(t.Value))
+		switch {
+		case t.Type != statestore.TurnJSON && t.Type != statestore.TurnBytes:
+			return nil, fmt.Errorf("turn of type %d: %w", t.Type, statestore.ErrInvalid)
+		case size > statestore.MaxTurnBytes:
+			return nil, &statestore.TooLargeError{What: "turn", Limit: statestore.MaxTurnBytes, Size: size}
+		}
+		w.tokens += t.Tokens
+		w.bytes += size
+	}
+	if w.bytes <= statestore.MaxSessionBytes {
+		w.frame(turns)
+	}
+	return w, nil
+}
+
+// frame lays the turns out in the stream. A write over the limit is not: it is
+// judged too large, unless an earlier rule speaks.
+func (w *write) frame(turns []statestore.Turn) {
+	at := mark{}
+	for _, t := range turns {
+		w.marks = append(w.marks, at)
+		w.stream = frame.Append(w.stream, t)
+		at = mark{turn: at.turn + 1, at: uint64(len(w.stream)), bytes: at.bytes + uint64(len(t.Value)), tokens: at.tokens + t.Tokens}
+	}
+}
+
+func checkOwner(o statestore.Owner) error {
+	if o.Instance == "" || o.Incarnation == "" {
+		return fmt.Errorf("an owner must name its instance and incarnation: %w", statestore.ErrInvalid)
+	}
+	return nil
+}
+
+// writeContext sends the write until it is judged.
+func (s *Store) writeContext(ctx context.Context, w *write, need statestore.Requirement) (statestore.Receipt, error) {
+	c := s.newCall(w.key)
+	a, d, err := s.judge(ctx, c, w, need)
+	if w.staged != nil && err == nil && !w.linked(a) {
+		s.unstage(ctx, c, w.staged)
+	}
+	if err != nil {
+		return statestore.Receipt{}, fmt.Errorf("write to session: %w", err)
+	}
+	if a.text(0) == "too_large" {
+		return statestore.Receipt{}, &statestore.TooLargeError{What: "session", Limit: a.uint(1), Size: a.uint(2)}
+	}
+	if err := a.refusal(); err != nil {
+		return statestore.Receipt{}, err
+	}
+	receipt := a.receipt(d)
+	receipt.Floor.Epoch = a.uint(9)
+	receipt.Duplicate, receipt.Moved, receipt.Parked = a.flag(10), a.flag(11), a.flag(12)
+	return receipt, met(need, receipt)
+}
+
+// linked reports whether the answer took the staged chunks over: into the log, or
+// into a parked write.
+func (w *write) linked(a answer) bool {
+	switch a.text(0) {
+	case "ok":
+		return !a.flag(10)
+	case "not_owner":
+		return a.flag(4)
+	}
+	return false
+}
+
+// maxRounds bounds how often a write looks again for its base, or is staged
+// again, because others rewrote the session meanwhile.
+const maxRounds = 10
+
+// judge sends the write, after what its script found missing.
+func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Requirement) (a answer, d statestore.Durability, err error) {
+	var where []byte
+	// Staging is for a write that will be taken, or kept for the owner.
+	probe := len(w.stream) > inlineBytes
+	for range maxRounds {
+		if a, d, err = s.sendWrite(ctx, c, w, where, probe, need); err != nil {
+			return nil, d, err
+		}
+		switch state := a.text(0); {
+		case state == "locate":
+			where, err = s.locate(ctx, c, *w.base)
+		case state == "restage", probe && (state == "full" || state == "not_owner" && w.kind == statestore.KindAppend && !a.flag(4)):
+			probe = false
+			err = s.stage(ctx, c, w)
+		default:
+			return a, d, nil
+		}
+		if err != nil {
+			return nil, d, err
+		}
+	}
+	return nil, d, fmt.Errorf("the session was rewritten %d times meanwhile: %w", maxRounds, statestore.ErrUnavailable)
+}
+
+// sendWrite runs the script. One that is refused for lack of memory is judged
+// all the same: it may have been stored before, or be refused for another reason.
+func (s *Store) sendWrite(ctx context.Context, c call, w *write, where []byte, probe bool, need statestore.Requirement) (answer, statestore.Durability, error) {
+	sc := appendScript
+	if probe {
+		sc = probeScript
+	}
+	a, d, err := s.change(ctx, need, sc, c.keys, c.args(w.args(where, probe)...))
+	if errors.Is(err, statestore.ErrFull) {
+		a, d, err = s.change(ctx, need, probeScript, c.keys, c.args(w.args(where, true)...))
+	}
+	return a, d, err
+}
+
+// args is the write as lua/append.lua takes it.
+func (w *write) args(where []byte, probe bool) []any {
+	links := []byte(nil)
+	if w.staged != nil {
+		links = w.staged.links
+	}
+	args := []any{w.pack(probe), packHandle(&w.handle), w.meta, w.packMarks(), links, where}
+	if w.staged == nil && !probe {
+		for rest := w.stream; len(rest) > 0; {
+			n := min(pieceBytes, len(rest))
+			args = append(args, rest[:n])
+			rest = rest[n:]
+		}
+	}
+	return args
+}
+
+func (w *write) pack(probe bool) []byte {
+	b := make([]byte, 0, 256)
+	b = append(b, byte(w.kind), byte(w.at), bit(w.recreate), bit(probe))
+	b = appendUint(b, w.turns, 4)
+	b = appendUint(b, w.bytes, 6)
+	b = appendUint(b, w.tokens, 8)
+	b = appendUint(b, uint64(len(w.stream)), 4)
+	b = appendUint(b, statestore.MaxSessionBytes, 6)
+	b = appendUint(b, millis(w.lives.Affinity), 6)
+	b = appendUint(b, millis(w.lives.Retention), 6)
+	b = appendUint(b, millis(w.lives.Tombstone), 6)
+	op := statestore.DigestOp(w.op)
+	b = append(b, op[:]...)
+	b = append(b, w.content[:]...)
+	base := uint64(0)
+	if w.base != nil {
+		base = *w.base + 1
+	}
+	b = appendUint(b, base, 6)
+	b = append(b, w.handle.AffinityKey[:]...)
+	var tag [8]byte
+	if w.staged != nil {
+		tag = w.staged.tag
+	}
+	b = append(b, tag[:]...)
+	b = appendText(b, packOwner(w.by))
+	b = appendText(b, w.op)
+	return appendText(b, string(packNames(w.key)))
+}
+
+// packMarks says of each turn where its frame begins and what came before. Staged
+// chunks have their own marks.
+func (w *write) packMarks() []byte {
+	if w.staged != nil {
+		return nil
+	}
+	b := make([]byte, 0, 16*len(w.marks))
+	for _, m := range w.marks {
+		b = binary.BigEndian.AppendUint32(b, uint32(m.at))    //nolint:gosec // below the limit of a session
+		b = binary.BigEndian.AppendUint32(b, uint32(m.bytes)) //nolint:gosec // as above
+		b = binary.BigEndian.AppendUint64(b, m.tokens)
+	}
+	return b
+}
+
+func bit(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}

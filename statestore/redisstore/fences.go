@@ -1,0 +1,33 @@
+package redisstore
+
+import (
+	"context"
+
+	"berth/statestore"
+)
+
+// Fence writes the change to all partitions. The fleet's own slot, which judges
+// changes of instances, is told first.
+func (s *Store) Fence(ctx context.Context, f statestore.Fence) error {
+	for _, o := range append(f.Add[:len(f.Add):len(f.Add)], f.Drop...) {
+		if err := checkOwner(o); err != nil {
+			return err
+		}
+	}
+	args := []any{f.Job.ID, f.Job.Token, len(f.Add)}
+	for _, o := range append(f.Add[:len(f.Add):len(f.Add)], f.Drop...) {
+		args = append(args, "i"+f.Pool+"\x00"+packOwner(o))
+	}
+	return s.fenceEverywhere(ctx, args)
+}
+
+// fenceEverywhere runs fence.lua on every hash of fences.
+func (s *Store) fenceEverywhere(ctx context.Context, args []any) error {
+	if _, err := s.fanout(ctx, fenceScript, []scriptCall{{keys: []string{s.keys.fleet("fences")}, args: args}}); err != nil {
+		return err
+	}
+	_, err := s.fanout(ctx, fenceScript, s.everyPartition(func(p int) scriptCall {
+		return scriptCall{keys: []string{s.keys.fences(p)}, args: args}
+	}))
+	return err
+}

@@ -1,0 +1,248 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"berth/statestore"
+)
+
+// beats is the part of an instance that every heartbeat changes. It stands apart
+// from the rest, so that heartbeats meet no other change.
+type beats struct {
+	Incarnation string               `json:"incarnation"`
+	Count       uint64               `json:"count"`
+	Last        statestore.Heartbeat `json:"last"`
+	At          statestore.Millis    `json:"at"`
+}
+
+// change says how much of the fleet a transaction changes.
+type change int
+
+const (
+	beatOnly change = iota // Version
+	members                // Version and Members
+)
+
+// fleetChanged moves the counters of the view. Heartbeats are no events: readers
+// poll loads, and every replica would wake for every beat.
+func (t *tx) fleetChanged(instance string, c change) {
+	t.count("version")
+	if c == members {
+		t.count("members")
+		t.tell(statestore.Event{Kind: statestore.EventFleet, Instance: instance})
+	}
+}
+
+func instanceCells(id string) []cell { return []cell{{tInstances, id}, {tBeats, id}} }
+
+// instance reads an instance with its heartbeats, and whether there is one.
+func (t *tx) instance(id string) (statestore.Instance, bool, error) {
+	var inst statestore.Instance
+	found, err := t.getJSON(tInstances, id, &inst)
+	if err != nil || !found {
+		return inst, false, err
+	}
+	var b beats
+	if _, err := t.getJSON(tBeats, id, &b); err != nil {
+		return inst, false, err
+	}
+	b.addTo(&inst)
+	return inst, true, nil
+}
+
+// addTo gives an instance its heartbeats, unless they are of another boot.
+func (b *beats) addTo(inst *statestore.Instance) {
+	if b.Incarnation == inst.Incarnation {
+		inst.Beats, inst.LastBeat, inst.BeatAt = b.Count, b.Last, b.At
+	}
+}
+
+// present reads an instance that must be there; with an incarnation, it must be
+// the present boot.
+func (t *tx) present(who statestore.Owner) (statestore.Instance, error) {
+	inst, found, err := t.instance(who.Instance)
+	switch {
+	case err != nil:
+		return inst, err
+	case !found:
+		return inst, fmt.Errorf("instance %q: %w", who.Instance, statestore.ErrUnknownInstance)
+	case who.Incarnation != "" && who.Incarnation != inst.Incarnation:
+		return inst, fmt.Errorf("instance %q: %w", who.Instance, statestore.ErrStaleIncarnation)
+	}
+	return inst, nil
+}
+
+// putInstance stores an instance without its heartbeats.
+func (t *tx) putInstance(inst statestore.Instance) error {
+	inst.Beats, inst.LastBeat, inst.BeatAt = 0, statestore.Heartbeat{}, 0
+	t.fleetChanged(inst.ID, members)
+	return t.setJSON(tInstances, inst.ID, &inst)
+}
+
+// Register adds or updates an instance.
+func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec) (inst statestore.Instance, err error) {
+	if err := checkOwner(statestore.Owner{Instance: spec.ID, Incarnation: spec.Incarnation}); err != nil {
+		return inst, err
+	}
+	if err := statestore.ValidateName("pool", spec.Pool); err != nil {
+		return inst, err
+	}
+	err = s.transact(ctx, instanceCells(spec.ID), func(t *tx) error {
+		old, found, err := t.instance(spec.ID)
+		if err != nil {
+			return err
+		}
+		if inst = old; !found || old.Incarnation != spec.Incarnation {
+			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: old.Override, Registered: t.now}
+			t.drop(tBeats, spec.ID)
+		}
+		inst.InstanceSpec = spec
+		return t.putInstance(inst)
+	})
+	return inst, err
+}
+
+// Heartbeat counts a beat.
+func (s *Store) Heartbeat(ctx context.Context, by statestore.Owner, beat statestore.Heartbeat) (inst statestore.Instance, err error) {
+	err = s.transact(ctx, instanceCells(by.Instance), func(t *tx) error {
+		if inst, err = t.present(by); err != nil {
+			return err
+		}
+		b := beats{Incarnation: inst.Incarnation, Count: inst.Beats + 1, Last: beat, At: t.now}
+		b.addTo(&inst)
+		if err := t.setJSON(tBeats, inst.ID, &b); err != nil {
+			return err
+		}
+		if beat.Ready && inst.Lifecycle == statestore.Warming {
+			inst.Lifecycle = statestore.Ready
+			return t.putInstance(inst)
+		}
+		t.harmless = true
+		t.fleetChanged(inst.ID, beatOnly)
+		return nil
+	})
+	return inst, err
+}
+
+// Deregister removes an instance.
+func (s *Store) Deregister(ctx context.Context, who statestore.Owner) error {
+	return s.transact(ctx, instanceCells(who.Instance), func(t *tx) error {
+		if _, err := t.present(who); err != nil {
+			return err
+		}
+		t.drop(tInstances, who.Instance)
+		t.drop(tBeats, who.Instance)
+		t.fleetChanged(who.Instance, members)
+		return nil
+	})
+}
+
+// SetLifecycle changes the state of an instance.
+func (s *Store) SetLifecycle(ctx context.Context, who statestore.Owner, c statestore.LifecycleChange) (inst statestore.Instance, err error) {
+	cells := append(instanceCells(who.Instance), jobCells(c.Job.ID)...)
+	err = s.transact(ctx, cells, func(t *tx) error {
+		if inst, err = t.present(who); err != nil {
+			return err
+		}
+		if err := t.checkJob(c.Job); err != nil {
+			return err
+		}
+		if len(c.From) > 0 && !slices.Contains(c.From, inst.Lifecycle) {
+			return &statestore.InstanceChangedError{State: inst.Lifecycle}
+		}
+		inst.Lifecycle, inst.Job = c.To, c.Job.ID
+		return t.putInstance(inst)
+	})
+	return inst, err
+}
+
+// SetOverride replaces the operator's word.
+func (s *Store) SetOverride(ctx context.Context, id string, o statestore.Override) (inst statestore.Instance, err error) {
+	err = s.transact(ctx, instanceCells(id), func(t *tx) error {
+		if inst, err = t.present(statestore.Owner{Instance: id}); err != nil {
+			return err
+		}
+		inst.Override = o
+		return t.putInstance(inst)
+	})
+	return inst, err
+}
+
+// SetHealth records verdicts of the holder of a lease.
+func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[statestore.Owner]statestore.Health) error {
+	seen := "health token " + l.Name
+	cells := []cell{{tLeases, l.Name}, {tCounters, seen}}
+	for who := range verdicts {
+		cells = append(cells, cell{tInstances, who.Instance})
+	}
+	return s.transact(ctx, cells, func(t *tx) error {
+		if err := t.fenceHealth(l, seen); err != nil {
+			return err
+		}
+		for who, health := range verdicts {
+			var inst statestore.Instance
+			found, err := t.getJSON(tInstances, who.Instance, &inst)
+			if err != nil {
+				return err
+			}
+			if !found || inst.Incarnation != who.Incarnation || inst.Health == health {
+				continue
+			}
+			inst.Health = health
+			if err := t.putInstance(inst); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// fenceHealth refuses a holder that another has succeeded: in the lease itself, or
+// in what was written here.
+func (t *tx) fenceHealth(l statestore.Lease, seen string) error {
+	var held lease
+	if _, err := t.getJSON(tLeases, l.Name, &held); err != nil {
+		return err
+	}
+	last := number(t.get(tCounters, seen))
+	if highest := max(last, held.Token); l.Token < highest {
+		return &statestore.LeaseHeldError{Name: l.Name, Holder: held.Holder, Token: highest}
+	}
+	if l.Token > last {
+		t.set(tCounters, seen, fmt.Sprint(l.Token))
+	}
+	return nil
+}
+
+// FleetView reads the registry.
+func (s *Store) FleetView(ctx context.Context) (statestore.FleetView, error) {
+	keys := []string{s.table(tCounters), s.table(tInstances), s.table(tBeats)}
+	reply, err := s.read(ctx, fleetScript, keys, s.skewMillis())
+	if err != nil {
+		return statestore.FleetView{}, err
+	}
+	a, err := answerOf(reply)
+	if err != nil {
+		return statestore.FleetView{}, err
+	}
+	v := statestore.FleetView{Now: a.millis(0), Version: a.uint(1), Members: a.uint(2)}
+	stored, beating := pairs(a.list(3)), pairs(a.list(4))
+	for _, id := range slices.Sorted(maps.Keys(stored)) {
+		var inst statestore.Instance
+		if err := decodeJSON(tInstances, stored[id], &inst); err != nil {
+			return statestore.FleetView{}, err
+		}
+		if text := beating[id]; text != "" {
+			var b beats
+			if err := decodeJSON(tBeats, text, &b); err != nil {
+				return statestore.FleetView{}, err
+			}
+			b.addTo(&inst)
+		}
+		v.Instances = append(v.Instances, inst)
+	}
+	return v, nil
+}

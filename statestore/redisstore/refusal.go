@@ -1,0 +1,56 @@
+package redisstore
+
+import (
+	"fmt"
+
+	"berth/statestore"
+)
+
+// refusal is the typed error that a script's answer stands for, nil for "ok".
+func (a answer) refusal() error {
+	switch a.text(0) {
+	case "ok":
+		return nil
+	case "ended":
+		return &statestore.EndedError{Reason: a.endReason(1), Epoch: a.uint(2)}
+	case "behind":
+		return &statestore.StoreBehindError{HaveVersion: a.uint(1), HaveTurns: a.uint(2), WantVersion: a.uint(3)}
+	case "forgotten":
+		return &statestore.OpForgottenError{Version: a.uint(1)}
+	case "reused":
+		return &statestore.OpReusedError{Version: a.uint(1)}
+	case "not_owner":
+		return &statestore.NotOwnerError{
+			Why: statestore.NotOwnerWhy(a.text(1)), Owner: ownerOf(a.text(2)), Epoch: a.uint(3), Parked: a.flag(4),
+		}
+	case "stale":
+		return &statestore.StaleHandleError{Owner: ownerOf(a.text(1)), Epoch: a.uint(2)}
+	case "conflict":
+		return &statestore.VersionConflictError{Version: a.uint(1), Turns: a.uint(2)}
+	case "held":
+		return &statestore.LeaseHeldError{Name: a.text(1), Holder: a.text(2), Token: a.uint(3)}
+	case "full":
+		return statestore.ErrFull
+	case "none":
+		return fmt.Errorf("session: %w", statestore.ErrNotFound)
+	}
+	return fmt.Errorf("answer %q of a script: %w", a.text(0), ErrDamaged)
+}
+
+func (a answer) endReason(i int) statestore.EndReason {
+	if n := a.int(i); n > 0 && n < int64(len(endReasons)) {
+		return endReasons[n]
+	}
+	return ""
+}
+
+// receipt reads what receipt in lua/session.lua makes.
+func (a answer) receipt(d statestore.Durability) statestore.Receipt {
+	r := statestore.Receipt{
+		Version: a.uint(2), Epoch: a.uint(3), Turns: a.uint(4), Bytes: a.uint(5), Owner: ownerOf(a.text(6)),
+		Durability: d, Affinity: max(0, a.millis(7).Sub(a.millis(1))),
+	}
+	r.Floor = statestore.Floor{Epoch: r.Epoch, Version: r.Version}
+	copy(r.Floor.Op[:], a.text(8))
+	return r
+}

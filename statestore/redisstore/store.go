@@ -1,0 +1,124 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth/statestore"
+)
+
+// Store is a statestore.Store in Redis.
+type Store struct {
+	client  redis.UniversalClient
+	backend string
+	opts    Options
+	keys    keyspace
+
+	// fsynced: every server that answered said `appendfsync always`.
+	fsynced  atomic.Bool
+	waitsAOF atomic.Bool // every server has WAITAOF and an append-only file
+
+	sweeps atomic.Uint32 // begun
+
+	// skew is added to the clock of every script: tests move it.
+	skew *atomic.Int64
+
+	closing context.Context //nolint:containedctx // the life of the store, not of a call
+	close   context.CancelFunc
+}
+
+var _ statestore.Store = (*Store)(nil)
+
+// Open connects to the Redis that rawURL names, as parseTarget reads it, and
+// checks that it can keep what is promised: version 7.0 or later, no eviction,
+// and, where a store exists already, the same number of partitions.
+func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open Redis store: %w", err)
+	}
+	t, err := parseTarget(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("open Redis store: %w", err)
+	}
+	s := &Store{backend: t.backend, opts: opts, skew: new(atomic.Int64)}
+	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
+	t.options.OnConnect = s.connected
+	if opts.TLS != nil {
+		t.options.TLSConfig = opts.TLS
+	}
+	s.client = t.client()
+	if err := s.start(ctx); err != nil {
+		_ = s.Close() // the reason to give up is told
+		return nil, fmt.Errorf("open Redis store at %s: %w", strings.Join(t.options.Addrs, ","), err)
+	}
+	return s, nil
+}
+
+// Close ends what the store has running. Calls that are under way fail.
+func (s *Store) Close() error {
+	s.close()
+	if err := s.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("close Redis store: %w", err)
+	}
+	return nil
+}
+
+// Describe asks the servers again what they give.
+func (s *Store) Describe(ctx context.Context) (statestore.Description, error) {
+	warnings, err := s.inspect(ctx)
+	if err != nil {
+		return statestore.Description{}, fmt.Errorf("describe Redis store: %w", err)
+	}
+	return statestore.Description{
+		Backend: s.backend, Durability: s.level(), Partitions: s.keys.partitions, Warnings: warnings,
+	}, nil
+}
+
+// level is what every acknowledged write has reached.
+func (s *Store) level() statestore.Level {
+	if s.fsynced.Load() {
+		return statestore.LevelFsynced
+	}
+	return statestore.LevelMemory
+}
+
+// start checks the servers and agrees on the number of partitions.
+func (s *Store) start(ctx context.Context) error {
+	if _, err := s.inspect(ctx); err != nil {
+		return err
+	}
+	want := s.opts.Partitions
+	if want == 0 {
+		want = DefaultPartitions
+	}
+	s.keys = keyspace{prefix: s.opts.Prefix}
+	meta := s.keys.fleet("store")
+	var got string
+	err := s.ask(ctx, func() error {
+		pipe := s.client.Pipeline()
+		pipe.HSetNX(ctx, meta, "partitions", want)
+		recorded := pipe.HGet(ctx, meta, "partitions")
+		_, err := pipe.Exec(ctx)
+		got = recorded.Val()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(got)
+	if err != nil || n < 1 || n > maxPartitions {
+		return fmt.Errorf("number of partitions %q: %w", got, ErrDamaged)
+	}
+	if s.opts.Partitions != 0 && n != s.opts.Partitions {
+		return fmt.Errorf("the store has %d partitions, not %d: %w", n, s.opts.Partitions, statestore.ErrInvalid)
+	}
+	s.keys.partitions = n
+	return nil
+}

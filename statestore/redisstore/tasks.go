@@ -1,0 +1,256 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth/statestore"
+)
+
+// taskBatch is how many tasks one transaction stores or forgets.
+const taskBatch = 100
+
+// task is the stored form of a task.
+type task struct {
+	statestore.Task
+	Place string `json:"place"` // in the order of all tasks, as text
+}
+
+// place is where the i-th of the tasks that are put at one moment stands.
+func place(now statestore.Millis, i int) string { return fmt.Sprintf("%013x%06x", int64(now), i) }
+
+// queued is where an open task waits for the boot it is meant for.
+func (t *task) queued() string { return packOwner(t.For) + "\x00" + t.Place + "\x00" + t.ID }
+
+func (t *task) ofJob() string { return t.Job + "\x00" + t.Place + "\x00" + t.ID }
+
+// taskID is the id in a member of taskqueue or taskjobs, after its prefix.
+func taskID(member, prefix string) string { return member[len(prefix)+len(place(0, 0))+1:] }
+
+func taskCells(ids []string) []cell {
+	cells := make([]cell, len(ids))
+	for i, id := range ids {
+		cells[i] = cell{tTasks, id}
+	}
+	return cells
+}
+
+// PutTasks stores tasks, but for those whose id is stored already.
+func (s *Store) PutTasks(ctx context.Context, tasks []statestore.Task, deadline time.Duration) error {
+	for _, t := range tasks {
+		if err := checkID("task", t.ID); err != nil {
+			return err
+		}
+		if err := checkOwner(t.For); err != nil {
+			return err
+		}
+	}
+	for batch := range slices.Chunk(tasks, taskBatch) {
+		var ids []string
+		for _, t := range batch {
+			ids = append(ids, t.ID)
+		}
+		err := s.transact(ctx, taskCells(ids), func(t *tx) error { return t.putTasks(batch, deadline) })
+		if err != nil {
+			return fmt.Errorf("put tasks: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *tx) putTasks(tasks []statestore.Task, deadline time.Duration) error {
+	put := map[string]bool{}
+	for i, one := range tasks {
+		if t.get(tTasks, one.ID) != "" || put[one.ID] {
+			continue
+		}
+		put[one.ID] = true
+		one.Deadline, one.LeaseEnd = t.now.Add(deadline), 0
+		stored := &task{Task: one, Place: place(t.now, i)}
+		if err := t.setJSON(tTasks, one.ID, stored); err != nil {
+			return err
+		}
+		t.list(tTaskQueue, stored.queued(), 0)
+		if one.Job != "" {
+			t.list(tTaskJobs, stored.ofJob(), 0)
+		} else {
+			t.list(tTaskDue, one.ID, int64(one.Deadline))
+		}
+		t.tell(statestore.Event{Kind: statestore.EventTasks, Instance: one.For.Instance})
+	}
+	return nil
+}
+
+// lexRange is a page of the members of a sorted set between two names.
+func lexRange(from, past string) *redis.ZRangeBy {
+	return &redis.ZRangeBy{Min: from, Max: past, Count: indexPage}
+}
+
+// listed reads the ids of tasks in an index, in order, under a prefix that ends
+// with NUL.
+func (s *Store) listed(ctx context.Context, in table, prefix string) (ids []string, err error) {
+	past := "(" + prefix[:len(prefix)-1] + "\x01"
+	for from := "[" + prefix; ; {
+		var members []string
+		err := s.ask(ctx, func() (err error) {
+			members, err = s.client.ZRangeByLex(ctx, s.table(in), lexRange(from, past)).Result()
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", tableNames[in], err)
+		}
+		for _, m := range members {
+			if len(m) <= len(prefix)+len(place(0, 0))+1 {
+				return nil, fmt.Errorf("%s: %w", tableNames[in], ErrDamaged)
+			}
+			ids = append(ids, taskID(m, prefix))
+		}
+		if len(members) < indexPage {
+			return ids, nil
+		}
+		from = "(" + members[len(members)-1]
+	}
+}
+
+// LeaseTasks hands out open tasks, oldest first.
+func (s *Store) LeaseTasks(ctx context.Context, by statestore.Owner, limit int, length time.Duration) (out []statestore.Task, now statestore.Millis, err error) {
+	ids, err := s.listed(ctx, tTaskQueue, packOwner(by)+"\x00")
+	if err != nil {
+		return nil, 0, err
+	}
+	err = s.transact(ctx, taskCells(ids), func(t *tx) error {
+		out, now = nil, t.now
+		for _, id := range ids {
+			var one task
+			found, err := t.getJSON(tTasks, id, &one)
+			switch {
+			case err != nil:
+				return err
+			case len(out) == limit:
+				return nil
+			case !found || one.Result != statestore.TaskOpen || t.now >= one.Deadline || t.now < one.LeaseEnd:
+				continue
+			}
+			one.LeaseEnd = t.now.Add(length)
+			if err := t.setJSON(tTasks, id, &one); err != nil {
+				return err
+			}
+			out = append(out, one.Task)
+		}
+		return nil
+	})
+	return out, now, err
+}
+
+// FinishTask stores the answer to a task, once.
+func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, a statestore.TaskAnswer) error {
+	if a.Result == statestore.TaskOpen {
+		return fmt.Errorf("an answer must have a result: %w", statestore.ErrInvalid)
+	}
+	return s.transact(ctx, taskCells([]string{id}), func(t *tx) error {
+		var one task
+		found, err := t.getJSON(tTasks, id, &one)
+		switch {
+		case err != nil:
+			return err
+		case !found, one.For != by, one.Result == statestore.TaskOpen && t.now >= one.Deadline:
+			return fmt.Errorf("task %q: %w", id, statestore.ErrNotFound)
+		case one.Result != statestore.TaskOpen:
+			return nil
+		}
+		one.Result, one.Reason, one.Version = a.Result, a.Reason, a.Version
+		t.unlist(tTaskQueue, one.queued())
+		if one.Job != "" {
+			t.tell(statestore.Event{Kind: statestore.EventJob, Job: one.Job})
+		}
+		return t.setJSON(tTasks, id, &one)
+	})
+}
+
+// TasksOf reads the tasks of a job in the order they were put.
+func (s *Store) TasksOf(ctx context.Context, job string) (tasks []statestore.Task, err error) {
+	ids, err := s.listed(ctx, tTaskJobs, job+"\x00")
+	if err != nil {
+		return nil, err
+	}
+	for batch := range slices.Chunk(ids, taskBatch) {
+		t, err := s.peek(ctx, taskCells(batch)...)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range batch {
+			var one task
+			found, err := t.getJSON(tTasks, id, &one)
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				tasks = append(tasks, one.Task)
+			}
+		}
+	}
+	return tasks, nil
+}
+
+// DropTasks forgets the tasks of a job.
+func (s *Store) DropTasks(ctx context.Context, job string) error {
+	ids, err := s.listed(ctx, tTaskJobs, job+"\x00")
+	if err != nil {
+		return err
+	}
+	return s.dropTasks(ctx, ids)
+}
+
+func (s *Store) dropTasks(ctx context.Context, ids []string) error {
+	for batch := range slices.Chunk(ids, taskBatch) {
+		err := s.transact(ctx, taskCells(batch), func(t *tx) error {
+			for _, id := range batch {
+				if err := t.dropTask(id); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("drop tasks: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *tx) dropTask(id string) error {
+	var one task
+	found, err := t.getJSON(tTasks, id, &one)
+	t.unlist(tTaskDue, id)
+	if err != nil || !found {
+		return err
+	}
+	t.drop(tTasks, id)
+	t.unlist(tTaskQueue, one.queued())
+	t.unlist(tTaskJobs, one.ofJob())
+	return nil
+}
+
+// sweepTasks forgets up to limit tasks that belong to no job, once their time is
+// over; the tasks of a job are forgotten with it.
+func (s *Store) sweepTasks(ctx context.Context, limit int) error {
+	t, err := s.peek(ctx)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	err = s.ask(ctx, func() (err error) {
+		until := strconv.FormatInt(int64(t.now), 10)
+		ids, err = s.client.ZRangeByScore(ctx, s.table(tTaskDue), &redis.ZRangeBy{Min: "-inf", Max: until, Count: int64(limit)}).Result()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("sweep tasks: %w", err)
+	}
+	return s.dropTasks(ctx, ids)
+}

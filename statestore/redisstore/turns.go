@@ -1,0 +1,193 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"unsafe"
+
+	"berth/statestore"
+	"berth/statestore/internal/frame"
+)
+
+// pageBytes is how much of the log one read of a load asks for. Longer pages would
+// keep Redis from other clients, shorter ones cost round trips.
+const pageBytes = 512 << 10
+
+// bytesOf is the text without a copy; nobody writes to it.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// skip goes from one turn to the k-th, which begins in the same piece of the
+// stream. The piece begins at byte from of the stream.
+func skip(piece string, from uint64, at mark, k uint64) (mark, error) {
+	for at.turn < k {
+		if at.at < from || at.at-from > uint64(len(piece)) {
+			return mark{}, fmt.Errorf("turn %d begins outside its chunk: %w", at.turn, ErrDamaged)
+		}
+		info, err := frame.Measure(bytesOf(piece[at.at-from:]))
+		if err != nil {
+			return mark{}, fmt.Errorf("turn %d: %w: %w", at.turn, err, ErrDamaged)
+		}
+		at = mark{turn: at.turn + 1, at: at.at + info.Size, bytes: at.bytes + info.Bytes, tokens: at.tokens + info.Tokens}
+	}
+	return at, nil
+}
+
+// load is a reading of turns under way.
+type load struct {
+	store *Store
+	call  call
+	contents
+}
+
+// page is what one read brought.
+type page struct {
+	texts []string
+	err   error
+}
+
+// turns yields the turns from the from-th. While one page is decoded the next is
+// on its way.
+func (l *load) turns(ctx context.Context, from uint64) iter.Seq2[statestore.NumberedTurn, error] {
+	return func(yield func(statestore.NumberedTurn, error) bool) {
+		if from >= l.Turns {
+			return
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		start, first := l.before(from)
+		d := &decoder{next: start.turn, from: from, end: l.Turns, yield: yield}
+		rest := l.chunks[first:]
+		d.drop = start.at - l.sealed
+		if len(rest) > 0 {
+			d.drop = start.at - rest[0].from
+		}
+		for coming := l.ahead(ctx, rest); len(rest) > 0; {
+			p := <-coming
+			rest = rest[len(p.texts):]
+			if p.err == nil && len(rest) > 0 {
+				coming = l.ahead(ctx, rest)
+			}
+			if p.err != nil {
+				yield(statestore.NumberedTurn{}, p.err)
+				return
+			}
+			if !d.feed(p.texts...) {
+				return
+			}
+		}
+		if d.feed(l.tail) && d.next < l.Turns {
+			yield(statestore.NumberedTurn{}, fmt.Errorf("the log ends before turn %d of %d: %w", d.next, l.Turns, ErrDamaged))
+		}
+	}
+}
+
+// ahead begins to read the next page of chunks.
+func (l *load) ahead(ctx context.Context, chunks []chunk) <-chan page {
+	coming := make(chan page, 1)
+	var names []string
+	for size := uint64(0); len(names) < len(chunks) && size < pageBytes; {
+		c := chunks[len(names)]
+		names = append(names, c.name)
+		size += c.size
+	}
+	if len(names) > 0 {
+		go func() {
+			texts, err := l.store.readPage(ctx, l.call, names, l.extent, l.Rewritten)
+			coming <- page{texts: texts, err: err}
+		}()
+	}
+	return coming
+}
+
+// decoder makes turns of pieces of the stream, wherever they were cut.
+type decoder struct {
+	next, from, end uint64
+	drop            uint64 // bytes to pass over
+	held            []byte // of a frame that is not whole yet
+	need            uint64 // bytes of that frame; 0 while its head is not whole
+	yield           func(statestore.NumberedTurn, error) bool
+}
+
+// feed takes the next pieces; false when nobody wants more.
+func (d *decoder) feed(pieces ...string) bool {
+	for _, p := range pieces {
+		if n := min(d.drop, uint64(len(p))); n > 0 {
+			d.drop -= n
+			p = p[n:]
+		}
+		if !d.take(bytesOf(p)) {
+			return false
+		}
+	}
+	return true
+}
+
+// take decodes one piece.
+func (d *decoder) take(p []byte) bool {
+	for len(p) > 0 && d.next < d.end {
+		src := p
+		if len(d.held) > 0 {
+			var ready bool
+			if p, ready = d.complete(p); !ready {
+				return true
+			}
+			src = d.held
+		}
+		n, ok := d.emit(src)
+		switch {
+		case !ok:
+			return false
+		case len(d.held) > 0:
+			d.held, d.need = nil, 0
+		case n == 0:
+			d.held = slices.Clone(p)
+			return true
+		default:
+			p = p[n:]
+		}
+	}
+	return true
+}
+
+// headBytes is the most that the head of a frame takes.
+const headBytes = 1 + 3*10 + 4
+
+// complete moves from p to held what its frame lacks, and returns the rest of p.
+// ready: the frame is whole, or is none, which emit will tell.
+func (d *decoder) complete(p []byte) (rest []byte, ready bool) {
+	if before := len(d.held); d.need == 0 {
+		head := append(d.held, p[:min(len(p), headBytes)]...)
+		info, err := frame.Measure(head)
+		if err != nil {
+			// A head that is short took all of p: p was shorter than a head.
+			d.held = head
+			return nil, !errors.Is(err, frame.ErrShort)
+		}
+		d.need = info.Size
+		d.held = slices.Grow(head[:before], int(d.need)-before) //nolint:gosec // Measure bounds it by the largest turn
+	}
+	n := min(uint64(len(p)), d.need-uint64(len(d.held)))
+	d.held = append(d.held, p[:n]...)
+	return p[n:], uint64(len(d.held)) == d.need
+}
+
+// emit yields the frame at the start of src and says how long it is; 0 when it is
+// not whole. False: nobody wants more, or the frame is corrupt.
+func (d *decoder) emit(src []byte) (int, bool) {
+	t, n, err := frame.Next(src)
+	switch {
+	case errors.Is(err, frame.ErrShort):
+		return 0, true
+	case err != nil:
+		d.yield(statestore.NumberedTurn{}, fmt.Errorf("turn %d: %w: %w", d.next, err, ErrDamaged))
+		return 0, false
+	}
+	d.next++
+	if d.next <= d.from {
+		return n, true
+	}
+	return n, d.yield(statestore.NumberedTurn{N: d.next - 1, Turn: t}, nil)
+}
