@@ -40,7 +40,7 @@ func newWorld(t testing.TB, b Backend) *world {
 func (w *world) shorten() {
 	unit := 10 * time.Minute
 	if w.backend.Advance == nil {
-		unit = 250 * time.Millisecond
+		unit = 500 * time.Millisecond
 	}
 	w.lives = statestore.Lifetimes{Affinity: unit, Retention: 3 * unit, Tombstone: 6 * unit}
 }
