@@ -1,0 +1,86 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/cmd/berth/internal/load"
+)
+
+func TestConnReadsAnswersOfAnyStatusAndSize(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 100_000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/missing" {
+			w.Header().Set("Content-Length", "2")
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, "no")
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(long)))
+		fmt.Fprint(w, long)
+	}))
+	t.Cleanup(server.Close)
+	address := strings.TrimPrefix(server.URL, "http://")
+	c, err := load.Dial(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	for path, want := range map[string]struct {
+		status int
+		body   string
+	}{"/": {200, long}, "/missing": {404, "no"}} {
+		for range 3 {
+			status, body, err := c.Do([]byte("GET " + path + " HTTP/1.1\r\nHost: " + address + "\r\n\r\n"))
+			if err != nil || status != want.status || string(body) != want.body {
+				t.Fatalf("%s: status %d, %d bytes, %v", path, status, len(body), err)
+			}
+		}
+	}
+}
+
+// busy takes a fixed time for an exchange.
+type busy struct{ takes time.Duration }
+
+func (b busy) Next() error {
+	for until := time.Now().Add(b.takes); time.Now().Before(until); {
+	}
+	return nil
+}
+func (busy) Close() error { return nil }
+
+func TestCompareReportsTheRatioOfTheTwo(t *testing.T) {
+	t.Parallel()
+	plan := load.Plan{Rounds: 5, Round: 20 * time.Millisecond}
+	r, err := load.Compare(t.Context(), plan,
+		load.Target{Clients: []load.Client{busy{400 * time.Microsecond}}}, load.Target{Clients: []load.Client{busy{100 * time.Microsecond}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Ratio < 0.1 || r.Ratio > 0.6 || r.First.P50 < 400*time.Microsecond || r.First.P99 < r.First.P50 {
+		t.Fatalf("a quarter of the speed is reported as %+v", r)
+	}
+}
+
+type failing struct{}
+
+var errBroken = errors.New("broken")
+
+func (failing) Next() error  { return errBroken }
+func (failing) Close() error { return nil }
+
+func TestCompareEndsWithTheErrorOfAClient(t *testing.T) {
+	t.Parallel()
+	plan := load.Plan{Rounds: 1, Round: time.Millisecond}
+	_, err := load.Compare(context.Background(), plan, load.Target{Name: "a", Clients: []load.Client{failing{}}}, load.Target{})
+	if !errors.Is(err, errBroken) {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+// Command berth serves the API, shows it in a demo, measures it, and is the
+// operator's tool.
+//
+// main handles signals and exit codes; [run] is the program. This is the only
+// package that knows the backends of the store.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	var code exitCode
+	switch {
+	case err == nil:
+	case errors.As(err, &code):
+		os.Exit(int(code))
+	default:
+		fmt.Fprintln(os.Stderr, "berth:", err)
+		os.Exit(1)
+	}
+}
+
+// exitCode ends the program with a code of its own; what it means was printed.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// commands is the whole command line.
+type commands struct {
+	Serve     serveCmd     `cmd:"" help:"Serve the API."`
+	Route     routeCmd     `cmd:"" help:"Ask where a session's next request should go."`
+	Instances instancesCmd `cmd:"" help:"List instances."`
+	Drain     drainCmd     `cmd:"" help:"Move every session off instances, and wait until they are safe to stop."`
+	Jobs      jobsCmd      `cmd:"" help:"List jobs."`
+	Bench     benchCmd     `cmd:"" help:"Measure, beside a bare handler in the same run."`
+
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+// streams are where a command prints: results to out, progress and notes to err.
+type streams struct{ out, err io.Writer }
+
+// run parses and executes one command line.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var cli commands
+	exited := -1
+	parser, err := kong.New(&cli,
+		kong.Name("berth"),
+		kong.Description("Remembers where each LLM session's KV cache is berthed, keeps its context, and moves it before an instance goes away."),
+		kong.Vars{"version": version()},
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { exited = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		return fmt.Errorf("define the command line: %w", err)
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 {
+		return exitedWith(exited) // help or version was printed
+	}
+	if err != nil {
+		return fmt.Errorf("%w; see berth -h", err)
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	return command.Run(&streams{out: stdout, err: stderr})
+}
+
+func exitedWith(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return exitCode(code)
+}
+
+// version is the module's, as the build recorded it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

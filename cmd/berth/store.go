@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"berth/statestore"
+	"berth/statestore/boltstore"
+	"berth/statestore/redisstore"
+)
+
+// StoreFlag says where sessions live.
+type StoreFlag struct {
+	Store string `default:"./berth-data" env:"BERTH_STORE" help:"Directory of the embedded store, or redis://, rediss://, redis+sentinel:// or redis+cluster:// URL."`
+
+	RedisPrefix     string `default:"berth" env:"BERTH_REDIS_PREFIX" help:"First part of every key in Redis."`
+	RedisPartitions int    `default:"1024" env:"BERTH_REDIS_PARTITIONS" help:"Partitions of a new store in Redis; must match an existing one."`
+	AllowEviction   bool   `env:"BERTH_ALLOW_EVICTION" help:"Start although Redis may evict keys under memory pressure."`
+}
+
+type serverStore = statestore.Store
+
+// openStore opens the backend that the flag names.
+func openStore(ctx context.Context, f StoreFlag) (statestore.Store, error) {
+	if strings.Contains(f.Store, "://") {
+		return redisstore.Open(ctx, f.Store, redisstore.Options{
+			Prefix: f.RedisPrefix, Partitions: f.RedisPartitions, AllowEviction: f.AllowEviction,
+		})
+	}
+	if err := os.MkdirAll(f.Store, 0o700); err != nil {
+		return nil, fmt.Errorf("make the store's directory: %w", err)
+	}
+	return boltstore.Open(ctx, filepath.Join(f.Store, "berth.db"), boltstore.Options{})
+}
