@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -33,11 +34,14 @@ func newWriter(s statestore.Store, id string) *writer {
 }
 
 func (w *writer) append(tb testing.TB, value []byte) {
+	w.appendTurns(tb, []statestore.Turn{{Type: statestore.TurnBytes, Value: value, Tokens: 1000}})
+}
+
+func (w *writer) appendTurns(tb testing.TB, turns []statestore.Turn) {
 	w.n++
 	r, err := w.s.Append(tb.Context(), statestore.Append{
 		Key: w.key, By: w.by, Handle: w.handle, Op: "op-" + strconv.Itoa(w.n),
-		Turns:     []statestore.Turn{{Type: statestore.TurnBytes, Value: value, Tokens: 1000}},
-		Lifetimes: benchLives,
+		Turns: turns, Lifetimes: benchLives,
 	})
 	if err != nil {
 		tb.Error(err)
@@ -88,4 +92,30 @@ func BenchmarkAppend4KiB(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 		})
 	}
+}
+
+// The cost of an append must not grow with its session: a session of ten thousand
+// turns and new ones take turns of 4 KiB in one run, one each.
+func BenchmarkAppendToALongSession(b *testing.B) {
+	s, value := openBench(b), noise(4096)
+	long := newWriter(s, "long")
+	for range 10 {
+		long.appendTurns(b, slices.Repeat([]statestore.Turn{{Type: statestore.TurnBytes, Value: value}}, 1000))
+	}
+	var early, late time.Duration
+	n := 0
+	for b.Loop() {
+		early += timed(b, newWriter(s, "new "+strconv.Itoa(n)), value)
+		late += timed(b, long, value)
+		n++
+	}
+	b.ReportMetric(float64(early.Microseconds())/float64(n), "µs/turn-1")
+	b.ReportMetric(float64(late.Microseconds())/float64(n), "µs/turn-10000")
+	b.ReportMetric(late.Seconds()/early.Seconds(), "ratio")
+}
+
+func timed(b *testing.B, w *writer, value []byte) time.Duration {
+	start := time.Now()
+	w.append(b, value)
+	return time.Since(start)
 }

@@ -264,6 +264,19 @@ func (m *mayhem) actions(tb testing.TB) map[string]func(*rapid.T) {
 			_, err := m.s.Append(ctx, a)
 			m.outcome(t, err)
 		},
+		"adopt": func(t *rapid.T) {
+			r, err := m.s.Load(ctx, keyOf(m.id(t)), 0)
+			if err != nil || len(r.Parked) == 0 {
+				t.Skip("nothing to adopt")
+			}
+			got, err := m.s.Append(ctx, statestore.Append{
+				Key: r.Key, By: r.Owner, Handle: handle(r.Key.ID), Op: r.Parked[0].Op, Turns: r.Parked[0].Turns, Lifetimes: lives,
+			})
+			if err == nil && !got.Parked {
+				t.Fatalf("adopted %s without a word: %+v", r.Parked[0].Op, got)
+			}
+			m.outcome(t, err)
+		},
 		"replace": func(t *rapid.T) {
 			id := m.id(t)
 			r := statestore.Replace{Key: keyOf(id), By: m.owner(t), Handle: handle(id), Turns: turns(t), Lifetimes: lives}

@@ -4,8 +4,9 @@
 // # What an answer means
 //
 // A write is answered after fsync, never before: its [statestore.Durability] is
-// LevelFsynced, and TestKillLosesNothing kills the process to prove it. Writes
-// that wait at the same time share one transaction and one fsync; each is judged
+// LevelFsynced. TestKillLosesNothing kills the process at random moments and
+// looks for what it acknowledged. Writes that wait at the same time share one
+// transaction and one fsync (TestWaitingWritesShareATransaction); each is judged
 // in its turn by [berth/statestore/internal/rules], sees what those before it
 // did, and is refused without harm to the others (TestRefusalsHarmNoNeighbour).
 //
