@@ -175,3 +175,11 @@ func TestBoundSurvivesAbsurdLoads(t *testing.T) {
 		}
 	})
 }
+
+// A share beyond all measure is the highest there is.
+func TestFairShareSaturates(t *testing.T) {
+	t.Parallel()
+	if got := (crowd{load: 1 << 50, weight: 1}).fairMilli(0, 100*MaxWeight, false); got != maxFairMilli {
+		t.Errorf("fair share %d, want %d", got, uint64(maxFairMilli))
+	}
+}

@@ -268,6 +268,23 @@ func TestTrialNeedsAGrant(t *testing.T) {
 	}
 }
 
+// Without a maximum age the oldest binding stays on the busiest owner.
+func TestMaxAgeIsOffByDefault(t *testing.T) {
+	t.Parallel()
+	s := pool(t, loaded(900, 0, 0))
+	rec := bind(s.Lookup("i0"))
+	rec.BoundFor = 1000 * time.Hour
+	if d := Decide(s, Request{Key: "k"}, rec); d.Reason != ReasonBound || d.Instance.ID != "i0" {
+		t.Errorf("off: %+v", d)
+	}
+	policy := s.Policy()
+	policy.MaxAge = time.Hour
+	s = mustSnapshot(t, Spec{Policy: policy, Instances: loaded(900, 0, 0)})
+	if d := Decide(s, Request{Key: "k"}, rec); d.Reason != ReasonBreaker || d.Instance.ID == "i0" {
+		t.Errorf("an hour: %+v", d)
+	}
+}
+
 // A planned move keeps telling the jump until a turn is served elsewhere.
 func TestJumpCountsFromTheLastServer(t *testing.T) {
 	t.Parallel()

@@ -127,6 +127,21 @@ func TestR30ReregistrationLeavesNoDuplicate(t *testing.T) {
 	}
 }
 
+// Points are the weight's share of 512, rounded, and never none for a weight.
+func TestPointsFollowTheWeight(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ weight, ramp, points int }{
+		{0, 0, 0}, {0, 50, 0}, {1, 1, 1}, {1, 0, 5}, {3, 0, 15}, {5, 0, 26}, {100, 0, 512}, {100, 100, 512},
+		{100, 10, 51}, {100, 30, 154}, {250, 0, 1280}, {MaxWeight, 0, 51_200},
+	}
+	for _, tt := range tests {
+		r := mustRing(t, RingOptions{}, []Member{{ID: "a", Weight: tt.weight, RampPercent: tt.ramp}})
+		if got := r.Points("a"); got != tt.points || len(r.hashes) != tt.points {
+			t.Errorf("weight %d, ramp %d %%: %d points, want %d", tt.weight, tt.ramp, got, tt.points)
+		}
+	}
+}
+
 func TestRingRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
