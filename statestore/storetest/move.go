@@ -20,6 +20,7 @@ func moveTraces() []trace {
 		{"a late append of the tail moves the end of its epoch", tailMovesEnd},
 		{"a detached session takes the late appends of its last owner", tailAfterDetach},
 		{"a move back leaves the first owner as tail and owner", moveBack},
+		{"a late first append of the tail does not undo the move", tailFirstAppend},
 		{"a reservation binds nobody, and ends by itself or by its job", reserves},
 		{"a reservation of another job stands until it is over", reserveHeld},
 		{"a session that is gone can be neither moved nor reserved", moveOfNothing},
@@ -234,6 +235,17 @@ func moveBack(w *world) {
 	w.lateTurn(a, "op-2", "two") // with the handle of its first epoch
 	a.routed().says("op-3", "three")
 	w.holds("one", "two", "three")
+}
+
+// A session that a report bound is moved before its first turn is stored.
+func tailFirstAppend(w *world) {
+	a, b := w.worker("a").routed(), w.worker("b")
+	w.bound(a, true)
+	a.routed()
+	w.move(b, nil)
+	w.lateTurn(a, "op-1", "one")
+	b.routed().says("op-2", "two")
+	w.holds("one", "two")
 }
 
 func (w *world) reserve(target *worker, ref statestore.JobRef, d time.Duration) error {
