@@ -22,6 +22,9 @@
 // [Private]. A Cluster has one database: it is flushed and lent to one test (and
 // its subtests) at a time.
 //
+// A running server keeps goroutines of this package and of testcontainers alive: a
+// test that looks for leaked ones ignores those that are there when it begins.
+//
 // The promise that no rung is passed over in silence is held by TestClimb and
 // TestMissing, the one that servers die with the test binary by TestOrphan.
 package redistest
