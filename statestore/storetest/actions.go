@@ -86,7 +86,7 @@ func (m *machine) content(t *rapid.T, op string) []statestore.Turn {
 		if rapid.IntRange(0, 9).Draw(t, "large") == 9 {
 			value += strings.Repeat(" ", 17_000)
 		}
-		turns = append(turns, statestore.Turn{Type: statestore.TurnJSON, Value: []byte(value), Tokens: uint64(i) + 3}) //nolint:gosec // a small index
+		turns = append(turns, statestore.Turn{Type: statestore.TurnJSON, Value: []byte(value), Tokens: uint64(i) + 3})
 	}
 	return turns
 }
@@ -108,7 +108,7 @@ func (m *machine) request(t *rapid.T, kind statestore.WriteKind) request {
 			q.At = statestore.AtEnd
 		}
 		if rarely(t, "with a base") {
-			base := uint64(rapid.IntRange(0, 6).Draw(t, "base")) //nolint:gosec // small
+			base := uint64(rapid.IntRange(0, 6).Draw(t, "base"))
 			q.Base = &base
 		}
 	}
@@ -297,7 +297,7 @@ func (m *machine) read(t *rapid.T) {
 		return
 	}
 	turns, holding := p.life.copyAt(have)
-	unsaved := uint64(rapid.IntRange(0, 2).Draw(t, "unsaved turns")) //nolint:gosec // small
+	unsaved := uint64(rapid.IntRange(0, 2).Draw(t, "unsaved turns"))
 	if base := got.Base(have, turns+unsaved); base > holding || base < holding && p.life.version()-have.Version <= statestore.OpsRemembered {
 		t.Fatalf("base %d of a copy of %d turns at v%d, and %d turns of it still hold", base, turns, have.Version, holding)
 	}

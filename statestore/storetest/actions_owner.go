@@ -132,7 +132,7 @@ func (m *machine) erase(t *rapid.T) {
 		key: key, says: says,
 		do: func() (statestore.Ended, error) { return m.w.store.Delete(m.w.ctx, d) },
 		// The tombstone's epoch is the clock, unless the last epoch was ahead.
-		moment: func(v statestore.View) statestore.Millis { return statestore.Millis(v.Tombstone.Epoch) }, //nolint:gosec // a moment
+		moment: func(v statestore.View) statestore.Millis { return statestore.Millis(v.Tombstone.Epoch) },
 		judge:  func(now statestore.Millis) (statestore.Ended, error) { return m.model.erase(d, now) },
 		plain: func(e statestore.Ended) statestore.Ended {
 			e.Durability, e.Placements = statestore.Durability{}, nil

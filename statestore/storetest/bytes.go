@@ -135,7 +135,7 @@ func sizesAroundChunks(w *world) {
 	a := w.worker("a").routed()
 	var want []statestore.Turn
 	for i, size := range []int{0, 1, 255, 256, 4095, 4096, 15_999, 16_000, 16_001, 16_384, 32_768, 64_999, 65_000, 65_536, 65_537, 131_072, 200_003} {
-		seed := uint64(i) //nolint:gosec // a small index
+		seed := uint64(i)
 		req := a.write(fmt.Sprintf("op-%d", i))
 		req.Turns = []statestore.Turn{
 			{Type: statestore.TurnBytes, Value: noise(seed, size)}, {Type: statestore.TurnBytes, Value: prose(seed, size)},
@@ -269,7 +269,7 @@ func tornByReplace(w *world) {
 	a, turns := w.tall()
 	longer := a.rewrite("replace")
 	for i := range turns {
-		longer.Turns = append(longer.Turns, statestore.Turn{Type: statestore.TurnBytes, Value: noise(uint64(1000+i), 128<<10)}) //nolint:gosec // a small index
+		longer.Turns = append(longer.Turns, statestore.Turn{Type: statestore.TurnBytes, Value: noise(uint64(1000+i), 128<<10)})
 	}
 	w.torn(turns, func() { a.replaced(longer) })
 	_, got := w.load(0)

@@ -26,6 +26,7 @@ func (w *world) lastChange() statestore.OwnerChange {
 	return v.Changes[len(v.Changes)-1]
 }
 
+// T04: the old owner writes its stale copy back.
 func claimTakesOver(w *world) {
 	a := w.worker("a").routed()
 	a.says("op-1", "one")

@@ -1,5 +1,6 @@
 // Package storetest is the conformance suite of package statestore: every
-// backend that passes [Run] gives the same answers.
+// backend that passes [Run] gives the same answers (R16). Names like R16 and T03
+// in comments are those of the cases from the field that a trace plays.
 //
 // The suite has two halves. Traces are short stories with a name that reads as a
 // specification; each plays one way in which a turn was once lost, doubled or

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"crypto/sha1" //nolint:gosec // the contract's digest of a history
+	"crypto/sha1" // the digest of a history, not a secret
 	"maps"
 	"slices"
 	"time"
@@ -112,7 +112,7 @@ func (l *life) epoch() uint64 { return l.owners[len(l.owners)-1].Epoch }
 
 // nextEpoch was never issued before: one more, or the clock if that is ahead.
 func (l *life) nextEpoch(now statestore.Millis) uint64 {
-	return max(l.epoch()+1, uint64(now)) //nolint:gosec // the clock is past 1970
+	return max(l.epoch()+1, uint64(now))
 }
 
 // context replays all writes.
@@ -126,7 +126,7 @@ func (l *life) context() (turns []statestore.Turn, kept []uint64, rewritten uint
 			keep = *w.base
 		}
 		if keep < uint64(len(turns)) {
-			rewritten = uint64(i) + 1 //nolint:gosec // a small index
+			rewritten = uint64(i) + 1
 		}
 		turns = append(slices.Clone(turns[:keep]), w.turns...)
 		kept = append(kept, keep)
@@ -166,10 +166,10 @@ func (l *life) record() statestore.Record {
 		r.Tokens += t.Tokens
 	}
 	for i, w := range l.writes {
-		r.Digest = sha1.Sum(slices.Concat(r.Digest[:], w.content[:])) //nolint:gosec // see the import
+		r.Digest = sha1.Sum(slices.Concat(r.Digest[:], w.content[:]))
 		if i >= len(l.writes)-statestore.OpsRemembered {
 			r.Ops = append(r.Ops, statestore.Op{
-				Op: statestore.DigestOp(w.op), Content: w.content, Version: uint64(i) + 1, Kept: kept[i], //nolint:gosec // a small index
+				Op: statestore.DigestOp(w.op), Content: w.content, Version: uint64(i) + 1, Kept: kept[i],
 			})
 		}
 	}
@@ -181,7 +181,7 @@ func (l *life) record() statestore.Record {
 
 // bind begins a new epoch of an owner.
 func (l *life) bind(owner statestore.Owner, why statestore.ChangeReason, now statestore.Millis) {
-	epoch := uint64(now) //nolint:gosec // the clock is past 1970
+	epoch := uint64(now)
 	if len(l.owners) > 0 {
 		epoch = l.nextEpoch(now)
 	} else {
@@ -226,7 +226,7 @@ func (l *life) find(op string) (uint64, *written) {
 	for i := range l.remembered() {
 		v := len(l.writes) - i
 		if w := &l.writes[v-1]; w.op == op {
-			return uint64(v), w //nolint:gosec // a small index
+			return uint64(v), w
 		}
 	}
 	return 0, nil

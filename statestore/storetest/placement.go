@@ -101,7 +101,7 @@ func placementsStay(w *world) {
 	w.placed(want)
 	w.move(w.worker("c"), nil)
 	w.placed(want)
-	b.replace(b.rewrite("op-2", "x")) //nolint:errcheck // refused, and placements stay
+	_, _ = b.replace(b.rewrite("op-2", "x")) // refused
 	w.placed(want)
 	e, err := w.store.Delete(w.ctx, statestore.Delete{Key: w.key, Lifetimes: w.lives})
 	w.ok("delete", err)

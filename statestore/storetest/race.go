@@ -154,7 +154,7 @@ func racingRepeats(w *world) {
 		firsts := 0
 		for i, r := range answers {
 			w.ok("append", errs[i])
-			equal(w, "the version", r.Version, uint64(round)+1) //nolint:gosec // a small count
+			equal(w, "the version", r.Version, uint64(round)+1)
 			if !r.Duplicate {
 				firsts++
 			}
@@ -171,9 +171,9 @@ func largeWrite(a *worker, writer int) statestore.Append {
 	req := a.write(fmt.Sprintf("large-%d", writer))
 	req.At = statestore.AtEnd
 	for j := range uint64(4) {
-		value := noise(uint64(writer), 150_000) //nolint:gosec // a small index
+		value := noise(uint64(writer), 150_000)
 		value[0] = byte(j)
-		req.Turns = append(req.Turns, statestore.Turn{Type: statestore.TurnBytes, Value: value, Tokens: uint64(writer)}) //nolint:gosec // a small index
+		req.Turns = append(req.Turns, statestore.Turn{Type: statestore.TurnBytes, Value: value, Tokens: uint64(writer)})
 	}
 	return req
 }
@@ -246,12 +246,12 @@ func loadsWhole(w *world, s statestore.Store) error {
 			}
 		case (n-1)%4 == 0:
 			writer = t.Tokens
-		case t.Tokens != writer || t.Value[0] != byte((n-1)%4): //nolint:gosec // below 4
+		case t.Tokens != writer || t.Value[0] != byte((n-1)%4):
 			return fmt.Errorf("turn %d is the %d-th of writer %d in the middle of writer %d", n, t.Value[0], t.Tokens, writer)
 		}
 		n++
 	}
-	if uint64(n) != r.View.Turns || n%4 != 1 { //nolint:gosec // a count
+	if uint64(n) != r.View.Turns || n%4 != 1 {
 		return fmt.Errorf("%d turns of %d", n, r.View.Turns)
 	}
 	return nil

@@ -31,7 +31,7 @@ func policies(w *world) {
 	for i, doc := range []string{`{ "max_age_ms": 1 }`, `{}`} {
 		p, err := w.store.PutPolicy(w.ctx, "llama", []byte(doc))
 		w.ok("put", err)
-		equal(w, "the answer", p, statestore.Policy{Version: uint64(i) + 1, Doc: []byte(doc)}) //nolint:gosec // a small index
+		equal(w, "the answer", p, statestore.Policy{Version: uint64(i) + 1, Doc: []byte(doc)})
 	}
 	_, err = w.store.PutPolicy(w.ctx, "other", []byte(`{"x":1}`))
 	w.ok("put", err)

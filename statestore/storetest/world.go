@@ -91,7 +91,7 @@ func (w *world) goBack(restore func() statestore.Store, issued uint64) {
 	w.Helper()
 	w.ok("close the store", w.store.Close())
 	w.store = restore()
-	w.passUntil(statestore.Millis(issued) + 1) //nolint:gosec // an epoch is a moment of this clock
+	w.passUntil(statestore.Millis(issued) + 1)
 }
 
 // eventually polls until something that nothing announces has happened.
