@@ -2,7 +2,9 @@ package services
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -22,16 +24,22 @@ type binding struct {
 	boundAt    statestore.Millis
 	until      statestore.Millis // affinity
 	expires    statestore.Millis
-	read       time.Time // monotonic
+	readAt     statestore.Millis // by the clock of the store that holds the record
+	read       time.Time         // the same moment, monotonic
 }
 
-// live reports whether the binding holds at now, by the store's clock.
-func (b *binding) live(now statestore.Millis) bool {
+// now is the clock that the record's times are told by, carried on since it was
+// read: another store's clock, or this process's, may show another time.
+func (b *binding) now() statestore.Millis { return b.readAt.Add(time.Since(b.read)) }
+
+// live reports whether the binding holds.
+func (b *binding) live() bool {
+	now := b.now()
 	return b.exists && !b.owner.IsZero() && now < b.until && now < b.expires
 }
 
 func newBinding(v statestore.View) *binding {
-	b := &binding{floor: v.Floor(), exists: v.Exists, read: time.Now()}
+	b := &binding{floor: v.Floor(), exists: v.Exists, readAt: v.Now, read: time.Now()}
 	if v.Exists {
 		b.owner, b.lastServer, b.turns = v.Owner, v.LastServer(), v.Turns
 		b.boundAt, b.until, b.expires = v.BoundAt, v.AffinityUntil, v.Expires
@@ -47,10 +55,30 @@ var errBudget = errors.New("the budget of store reads is used up")
 type bindings struct {
 	store   recordReader
 	cache   *otter.Cache[statestore.SessionDigest, *binding]
+	changes changes
 	ttl     time.Duration
 	timeout time.Duration
 	budget  *rate.Limiter
 	flight  singleflight.Group
+}
+
+// changes counts what was invalidated, so that what was read before and comes
+// late is not cached after. Sessions share counters: at worst something true is
+// not cached.
+type changes struct {
+	all atomic.Uint64
+	of  [1024]atomic.Uint64
+}
+
+// mark is a moment in the history of a session's invalidations.
+type mark struct{ all, one uint64 }
+
+func (c *changes) counter(d statestore.SessionDigest) *atomic.Uint64 {
+	return &c.of[binary.BigEndian.Uint16(d[:])%uint16(len(c.of))]
+}
+
+func (c *changes) mark(d statestore.SessionDigest) mark {
+	return mark{c.all.Load(), c.counter(d).Load()}
 }
 
 type recordReader interface {
@@ -69,9 +97,9 @@ func newBindings(store recordReader, o Options) (*bindings, error) {
 }
 
 // cached returns a binding that may answer a route: young and live.
-func (c *bindings) cached(d statestore.SessionDigest, now statestore.Millis) *binding {
+func (c *bindings) cached(d statestore.SessionDigest) *binding {
 	b, ok := c.cache.GetIfPresent(d)
-	if !ok || !b.live(now) || time.Since(b.read) > c.ttl {
+	if !ok || !b.live() || time.Since(b.read) > c.ttl {
 		return nil
 	}
 	return b
@@ -101,11 +129,14 @@ func (c *bindings) read(ctx context.Context, key statestore.SessionKey, d states
 		// The read is shared: it must not end with the first caller.
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 		defer cancel()
+		before := c.changes.mark(d)
 		v, err := c.store.Lookup(shared, key)
 		if err != nil {
 			return readResult{}, err
 		}
-		return readResult{view: v, b: c.keep(d, v)}, nil
+		b := newBinding(v)
+		c.keep(d, b, before)
+		return readResult{view: v, b: b}, nil
 	})
 	select {
 	case <-ctx.Done():
@@ -118,36 +149,48 @@ func (c *bindings) read(ctx context.Context, key statestore.SessionKey, d states
 	}
 }
 
-// keep caches what a read or a write of this process saw. Only live bindings are
-// worth their place: others are decided from the store each time.
-func (c *bindings) keep(d statestore.SessionDigest, v statestore.View) *binding {
-	b := newBinding(v)
-	if b.live(v.Now) {
-		c.cache.Set(d, b)
-	} else {
+// keep caches what was learned after the mark was taken, unless it has been
+// invalidated since. Only live bindings are worth their place: others are decided
+// from the store each time.
+func (c *bindings) keep(d statestore.SessionDigest, b *binding, since mark) {
+	if !b.live() {
+		c.cache.Invalidate(d)
+		return
+	}
+	c.cache.Set(d, b)
+	if c.changes.mark(d) != since {
 		c.cache.Invalidate(d)
 	}
-	return b
 }
 
 // wrote carries a cached binding on over a write of its owner.
-func (c *bindings) wrote(d statestore.SessionDigest, r statestore.Receipt, by statestore.Owner, now statestore.Millis) {
+func (c *bindings) wrote(d statestore.SessionDigest, r statestore.Receipt, by statestore.Owner) {
+	since := c.changes.mark(d)
 	b, ok := c.cache.GetIfPresent(d)
 	if !ok {
 		return
 	}
 	if r.Moved || b.owner != by || b.floor.Epoch != r.Floor.Epoch || r.Floor.Version <= b.floor.Version {
 		if b.floor.Epoch != r.Epoch {
-			c.cache.Invalidate(d)
+			c.forget(d)
 		}
 		return
 	}
 	next := *b
 	next.floor, next.turns, next.lastServer = r.Floor, r.Turns, by.Instance
-	next.until = now.Add(r.Affinity)
-	c.cache.Set(d, &next)
+	next.until = b.now().Add(r.Affinity)
+	c.keep(d, &next, since)
 }
 
-func (c *bindings) forget(d statestore.SessionDigest) { c.cache.Invalidate(d) }
+// forget drops a session; who asks from here on does not share a read that began
+// before.
+func (c *bindings) forget(d statestore.SessionDigest) {
+	c.changes.counter(d).Add(1)
+	c.flight.Forget(string(d[:]))
+	c.cache.Invalidate(d)
+}
 
-func (c *bindings) forgetAll() { c.cache.InvalidateAll() }
+func (c *bindings) forgetAll() {
+	c.changes.all.Add(1)
+	c.cache.InvalidateAll()
+}

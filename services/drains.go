@@ -73,7 +73,7 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*jobOut
 	var none *migrations.NoTargetError
 	if errors.As(err, &none) {
 		p := newProblem("no_target", none.Error())
-		p.Candidates, p.Sessions = &none.Candidates, &none.Sessions
+		p.Candidates, p.Sessions = none.Candidates, &none.Sessions
 		return nil, p
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -24,7 +25,9 @@ var defaultSessionHeaders = []string{
 // maxSeparators bounds the spellings of one header name.
 const maxSeparators = 6
 
-// sessionHeaders finds the session id among a request's headers.
+// sessionHeaders finds the session id among a request's headers. Every spelling
+// has a preference of its own, so that a request with two of them means the same
+// session every time.
 type sessionHeaders struct {
 	rank map[string]int // canonical spelling → preference
 }
@@ -36,10 +39,10 @@ func newSessionHeaders(names []string) (sessionHeaders, error) {
 		if len(parts) == 0 || len(parts) > maxSeparators {
 			return h, fmt.Errorf("session header %q: want 1 to %d words", name, maxSeparators)
 		}
-		for _, spelling := range spellings(parts) {
+		for j, spelling := range spellings(parts) {
 			key := textproto.CanonicalMIMEHeaderKey(spelling)
 			if _, taken := h.rank[key]; !taken {
-				h.rank[key] = i
+				h.rank[key] = i<<maxSeparators + j
 			}
 		}
 	}
@@ -61,7 +64,7 @@ func spellings(words []string) []string {
 
 // find returns the preferred non-empty value.
 func (h sessionHeaders) find(header http.Header) string {
-	best, value := len(h.rank), ""
+	best, value := math.MaxInt, ""
 	for name, values := range header {
 		rank, ok := h.rank[name]
 		if ok && rank < best && len(values) > 0 && values[0] != "" {
@@ -69,6 +72,19 @@ func (h sessionHeaders) find(header http.Header) string {
 		}
 	}
 	return value
+}
+
+// query reads a request's query. One that cannot be read is refused: leaving out
+// what is wrong in it would name another session.
+func query(r *http.Request) (url.Values, error) {
+	if r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, newProblem("malformed", "the query cannot be read")
+	}
+	return values, nil
 }
 
 // first returns the query's value of a name, or else the header's; empty means
@@ -103,7 +119,11 @@ func (s *Server) keyFor(ctx context.Context, id string) (statestore.SessionKey, 
 	if err != nil {
 		return statestore.SessionKey{}, err
 	}
-	pool, err := s.poolName(r.URL.Query(), r.Header)
+	values, err := query(r)
+	if err != nil {
+		return statestore.SessionKey{}, err
+	}
+	pool, err := s.poolName(values, r.Header)
 	if err != nil {
 		return statestore.SessionKey{}, err
 	}

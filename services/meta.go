@@ -50,6 +50,7 @@ func (s *Server) apiConfig() huma.Config {
 	config.Info.License = &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.CreateHooks = nil
+	config.Formats = strictFormats
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer"},
 		"token":  {Type: "apiKey", In: "header", Name: "X-Berth-Token"},

@@ -34,7 +34,9 @@ func validRequestID(id string) bool {
 
 // requestContext is what handlers below the middleware find in their context.
 type requestContext struct {
+	server    *Server
 	request   *http.Request
+	writer    http.ResponseWriter
 	principal *principal
 	id        string
 }
@@ -60,9 +62,9 @@ func requestID(ctx context.Context) string {
 }
 
 // withRequest gives every request its id and the typed handlers their request.
-func withRequest(next http.Handler) http.Handler {
+func (s *Server) withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &requestContext{id: r.Header.Get(hdrRequestID)}
+		c := &requestContext{server: s, id: r.Header.Get(hdrRequestID), writer: w}
 		if !validRequestID(c.id) {
 			c.id = newRequestID()
 		}
@@ -97,8 +99,11 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 			if err == http.ErrAbortHandler { //nolint:errorlint // the sentinel itself is what is panicked with
 				panic(err)
 			}
-			s.log.Error("handler panicked", "panic", err, "stack", string(debug.Stack()))
-			sendProblem(w, newProblem("internal", ""))
+			p := newProblem("internal", "")
+			p.Instance = w.Header().Get(hdrRequestID)
+			s.metrics.refused(p.Code)
+			s.log.Error("handler panicked", "request", p.Instance, "panic", err, "stack", string(debug.Stack()))
+			sendProblem(w, p)
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -7,14 +7,20 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// init makes huma's own refusals look like ours; huma has one hook for all APIs
-// of a program.
+// init makes huma's own refusals look like ours, and has names of members match
+// as they stand; huma has one hook for all APIs of a program.
 func init() {
-	huma.NewError = humaProblem
+	huma.ValidateStrictCasing = true
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return humaProblem(status, msg, errs...) }
 	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
 		p := humaProblem(status, msg, errs...)
-		if own, ok := p.(*Problem); ok { //nolint:errorlint // made by the line above
-			own.Instance = requestID(ctx.Context())
+		c := contextOf(ctx.Context())
+		p.Instance = c.id
+		c.server.metrics.refused(p.Code)
+		if p.Code == "too_large" {
+			limit := ctx.Operation().MaxBodyBytes
+			size := max(c.request.ContentLength, limit)
+			p.What, p.Limit, p.Size = "body", uint64(limit), uint64(size) //nolint:gosec // not negative
 		}
 		return p
 	}

@@ -41,7 +41,7 @@ type Problem struct {
 	Op         string        `json:"op,omitempty"`
 	Stored     bool          `json:"stored,omitempty"`
 	Durability *Durability   `json:"durability,omitempty"`
-	Candidates *int          `json:"candidates,omitempty"`
+	Candidates []string      `json:"candidates,omitempty" doc:"instances that were considered"`
 	Sessions   *int          `json:"sessions,omitempty"`
 	Errors     []FieldErrors `json:"errors,omitempty" doc:"what is wrong where, for invalid input"`
 
@@ -296,7 +296,7 @@ func sendProblem(w http.ResponseWriter, p *Problem) {
 }
 
 // humaProblem is how huma's own refusals (validation, body limits) look.
-func humaProblem(status int, msg string, errs ...error) huma.StatusError {
+func humaProblem(status int, msg string, errs ...error) *Problem {
 	code, ok := map[int]string{
 		400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 406: "not_acceptable",
 		408: "timeout", 413: "too_large", 415: "unsupported_media", 422: "invalid", 500: "internal",

@@ -50,15 +50,16 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 
 // answerRoute decides.
 func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, error) {
-	p, err := s.tokens.identify(r)
+	values, err := query(r)
 	if err != nil {
 		return routed{}, routeQuery{}, err
 	}
-	if !p.may(RoleGateway) && !p.may(RoleWorker) && !p.may(RoleOperator) {
-		return routed{}, routeQuery{}, newProblem("forbidden", "the token has no role for this")
-	}
-	q, err := s.parseRoute(r, p)
+	q := routeQuery{always2xx: values.Get("status") == "always2xx"}
+	p, err := s.tokens.identify(r)
 	if err != nil {
+		return routed{}, q, err
+	}
+	if err := s.parseRoute(&q, values, r.Header, p); err != nil {
 		return routed{}, q, err
 	}
 	s.metrics.reported(q.reports)
@@ -103,8 +104,7 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 	if err != nil {
 		return err
 	}
-	now := image.storeTime()
-	b, second, err := s.bindingFor(ctx, key, digest, q, held, now)
+	b, second, err := s.bindingFor(ctx, key, digest, q, held)
 	req := routing.Request{Key: q.ringKey(), Exclude: q.exclude, Subset: q.subset, Fallbacks: q.fallbacks}
 	purpose := handle.Route
 	if err != nil {
@@ -113,11 +113,9 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 		}
 		purpose = handle.Degraded
 		out.decision, out.floor = degradedDecision(pool.snapshot, req, b)
-		if held != nil && held.Floor.Version > out.floor.Version {
-			out.floor = held.Floor
-		}
+		out.floor, second = unverified(out.floor, held)
 	} else {
-		out.decision = routing.Decide(pool.snapshot, req, b.record(now))
+		out.decision = routing.Decide(pool.snapshot, req, b.record())
 		out.floor, out.isNew = b.floor, b.floor.Version == 0
 		out.valid = max(0, s.options.HintValid-time.Since(b.read))
 		if out.isNew {
@@ -131,11 +129,11 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 	return nil
 }
 
-// record is what a decision sees of the binding at now.
-func (b *binding) record(now statestore.Millis) routing.Record {
+// record is what a decision sees of the binding.
+func (b *binding) record() routing.Record {
 	return routing.Record{
 		Exists: b.exists, Owner: b.owner.Instance, Incarnation: b.owner.Incarnation,
-		Lapsed: !b.live(now), BoundFor: now.Sub(b.boundAt), LastServer: b.lastServer,
+		Lapsed: !b.live(), BoundFor: b.now().Sub(b.boundAt), LastServer: b.lastServer,
 	}
 }
 
@@ -145,9 +143,26 @@ func degradedDecision(snap *routing.Snapshot, req routing.Request, b *binding) (
 	if b == nil {
 		return routing.Degraded(snap, req), statestore.Floor{}
 	}
-	rec := b.record(b.boundAt)
-	rec.Lapsed = false
+	rec := b.record()
+	rec.Lapsed, rec.BoundFor = false, 0
 	return routing.Decide(snap, req, rec), b.floor
+}
+
+// unverified joins what is cached with what a held handle says, when nobody can
+// hold them against the record: the answered handle carries both, so that neither
+// is forgotten should one be off the record's lineage.
+func unverified(cached statestore.Floor, held *handle.Handle) (statestore.Floor, *statestore.Floor) {
+	if held == nil {
+		return cached, nil
+	}
+	floor, other := cached, held.Floor
+	if other.Version > floor.Version {
+		floor, other = other, floor
+	}
+	if held.Second != nil || other.Version == 0 || other == floor {
+		return floor, held.Second
+	}
+	return floor, &other
 }
 
 // degradedWord tells errors that a route survives from those it does not.
@@ -179,10 +194,10 @@ func (s *Server) heldHandle(q *routeQuery, d statestore.SessionDigest) (*handle.
 // held floor if it is off the record's lineage. With an error, the binding may
 // be a cached one of any age.
 func (s *Server) bindingFor(
-	ctx context.Context, key statestore.SessionKey, d statestore.SessionDigest, q *routeQuery, held *handle.Handle, now statestore.Millis,
+	ctx context.Context, key statestore.SessionKey, d statestore.SessionDigest, q *routeQuery, held *handle.Handle,
 ) (*binding, *statestore.Floor, error) {
 	if len(q.exclude) == 0 {
-		if b := s.bindings.cached(d, now); b != nil && (held == nil || held.Second == nil && held.Floor == b.floor) {
+		if b := s.bindings.cached(d); b != nil && (held == nil || held.Second == nil && held.Floor == b.floor) {
 			return b, nil, nil
 		}
 	}

@@ -66,36 +66,29 @@ const (
 const maxAffinityKey = 1024
 
 // parseRoute reads a gateway's question.
-func (s *Server) parseRoute(r *http.Request, p *principal) (q routeQuery, err error) {
-	var values url.Values
-	if r.URL.RawQuery != "" {
-		if values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-			return q, newProblem("malformed", "the query cannot be read")
-		}
+func (s *Server) parseRoute(q *routeQuery, values url.Values, h http.Header, p *principal) (err error) {
+	if q.tenant, err = p.tenant(h.Get(hdrTenant)); err != nil {
+		return err
 	}
-	q.always2xx = values.Get("status") == "always2xx"
-	if q.tenant, err = p.tenant(r.Header.Get(hdrTenant)); err != nil {
-		return q, err
-	}
-	if q.pool, err = s.poolName(values, r.Header); err != nil {
-		return q, err
+	if q.pool, err = s.poolName(values, h); err != nil {
+		return err
 	}
 	if err := p.allowPool(q.pool); err != nil {
-		return q, err
+		return err
 	}
 	if q.session = values.Get("session"); q.session == "" {
-		q.session = s.headers.find(r.Header)
+		q.session = s.headers.find(h)
 	}
 	if q.session != "" {
 		if err := statestore.ValidateSessionID(q.session); err != nil {
-			return q, err
+			return err
 		}
 	}
-	if q.affinity = first(values, "key", r.Header, hdrKey); len(q.affinity) > maxAffinityKey {
-		return q, newProblem("malformed", "the affinity key is longer than 1024 bytes")
+	if q.affinity = first(values, "key", h, hdrKey); len(q.affinity) > maxAffinityKey {
+		return newProblem("malformed", "the affinity key is longer than 1024 bytes")
 	}
-	q.held = r.Header.Get(hdrHandle)
-	return q, q.parseChoices(values, r.Header)
+	q.held = h.Get(hdrHandle)
+	return q.parseChoices(values, h)
 }
 
 // parseChoices reads what narrows or widens the choice.

@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -15,31 +16,39 @@ const (
 	maxContextBody = 96 << 20
 )
 
-// mount builds the whole API.
+// dispatch answers routes itself: they take every method, also those that a
+// router does not know, and are the hot path.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	if p := r.URL.Path; p == "/route" || p == "/v1/route" || strings.HasPrefix(p, "/route/") {
+		s.route(w, r)
+		return
+	}
+	s.router.ServeHTTP(w, r)
+}
+
+// mount builds the API but for the routes.
 func (s *Server) mount() {
 	r := chi.NewRouter()
 	s.router = r
-	r.Use(s.recovered)
-	for _, path := range []string{"/route", "/route/*", "/v1/route"} {
-		r.HandleFunc(path, s.route)
-	}
 	r.Group(func(r chi.Router) {
-		r.Use(withRequest)
-		r.Get("/livez", s.livez)
-		r.Get("/readyz", s.readyz)
-		r.Get("/openapi.json", s.openapi)
-		r.Get("/docs", s.docs)
-		r.Get("/problems/{code}", s.explainProblem)
+		r.Use(s.withRequest)
+		get := func(path string, h http.HandlerFunc) {
+			r.Get(path, h)
+			r.Head(path, h) // what load balancers probe with
+		}
+		get("/livez", s.livez)
+		get("/readyz", s.readyz)
+		get("/openapi.json", s.openapi)
+		get("/docs", s.docs)
+		get("/problems/{code}", s.explainProblem)
 		r.With(s.withToken).Get("/metrics", s.serveMetrics)
 		r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 			s.refuse(w, r, newProblem("not_found", "no call has this path; see /docs"))
 		})
-		r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-			s.refuse(w, r, newProblem("method_not_allowed", r.Method+" is not a call of this path; see /docs"))
-		})
+		r.MethodNotAllowed(s.refuseMethod)
 	})
 	r.Group(func(r chi.Router) {
-		r.Use(withRequest, s.timed, s.withToken)
+		r.Use(s.withRequest, s.timed, s.withToken)
 		s.api = humachi.New(r, s.apiConfig())
 		s.mountGateways()
 		s.mountInstances()
@@ -49,10 +58,24 @@ func (s *Server) mount() {
 	s.describePlainCalls()
 }
 
+// refuseMethod names the methods that the path does answer.
+func (s *Server) refuseMethod(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.RawPath
+	if path == "" {
+		path = r.URL.Path
+	}
+	for _, m := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"} {
+		if s.router.Match(chi.NewRouteContext(), m, path) {
+			w.Header().Add("Allow", m)
+		}
+	}
+	s.refuse(w, r, newProblem("method_not_allowed", r.Method+" is not a call of this path; see /docs"))
+}
+
 func (s *Server) mountGateways() {
 	call(s, huma.Operation{
 		Method: http.MethodPost, Path: "/v1/outcomes", DefaultStatus: http.StatusAccepted, Tags: []string{"gateways"},
-		OperationID: "report-outcomes", Summary: "Report how requests ended", MaxBodyBytes: maxSmallBody,
+		OperationID: "report-outcomes", Summary: "Report how requests ended",
 	}, s.reportOutcomes)
 }
 
@@ -60,7 +83,7 @@ func (s *Server) mountInstances() {
 	op := func(method, path, id, summary string) huma.Operation {
 		return huma.Operation{
 			Method: method, Path: "/v1/instances" + path, Tags: []string{"workers"},
-			OperationID: id, Summary: summary, MaxBodyBytes: maxSmallBody,
+			OperationID: id, Summary: summary,
 		}
 	}
 	call(s, op(http.MethodPut, "/{id}", "register-instance", "Register an instance, or update it"), s.registerInstance)
@@ -75,17 +98,13 @@ func (s *Server) mountInstances() {
 func (s *Server) mountSessions() {
 	op := func(method, path, id, summary string) huma.Operation {
 		return huma.Operation{
-			Method: method, Path: path, Tags: []string{"workers"}, OperationID: id, Summary: summary, MaxBodyBytes: maxSmallBody,
+			Method: method, Path: path, Tags: []string{"workers"}, OperationID: id, Summary: summary,
 		}
-	}
-	large := func(o huma.Operation) huma.Operation {
-		o.MaxBodyBytes, o.BodyReadTimeout, o.SkipValidateBody = maxContextBody, bodyReadTimeout, true
-		return o
 	}
 	call(s, op(http.MethodPost, "/v1/recover", "recover-session", "Rebuild a session on an instance"), s.recoverSession)
 	call(s, op(http.MethodGet, "/v1/sessions/{id}", "load-session", "Load a session"), s.loadSession)
-	call(s, large(op(http.MethodPost, "/v1/sessions/{id}/turns", "append-turns", "Append turns")), s.appendTurns)
-	call(s, large(op(http.MethodPut, "/v1/sessions/{id}", "replace-session", "Replace the whole context")), s.replaceSession)
+	call(s, op(http.MethodPost, "/v1/sessions/{id}/turns", "append-turns", "Append turns"), s.appendTurns)
+	call(s, op(http.MethodPut, "/v1/sessions/{id}", "replace-session", "Replace the whole context"), s.replaceSession)
 	call(s, op(http.MethodPut, "/v1/sessions/{id}/kv", "put-placements", "Say where KV of the session lies"), s.putPlacements)
 	call(s, op(http.MethodPost, "/v1/sessions/{id}/finish", "finish-session", "Release the session, keep its context"), s.finishSession)
 	call(s, op(http.MethodDelete, "/v1/sessions/{id}", "delete-session", "End the session and remove its context"), s.deleteSession)
@@ -94,7 +113,7 @@ func (s *Server) mountSessions() {
 func (s *Server) mountOperators() {
 	op := func(method, path, id, summary string) huma.Operation {
 		return huma.Operation{
-			Method: method, Path: path, Tags: []string{"operators"}, OperationID: id, Summary: summary, MaxBodyBytes: maxSmallBody,
+			Method: method, Path: path, Tags: []string{"operators"}, OperationID: id, Summary: summary,
 		}
 	}
 	call(s, op(http.MethodGet, "/v1/pools", "list-pools", "List pools"), s.listPools)
@@ -114,6 +133,7 @@ func (s *Server) mountOperators() {
 
 // call registers a typed handler whose errors become problems.
 func call[I, O any](s *Server, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	op.MaxBodyBytes, op.BodyReadTimeout = maxSmallBody, s.options.BodyTimeout
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, in)
 		if err != nil {

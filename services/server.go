@@ -40,6 +40,9 @@ type Options struct {
 	DownAfter      time.Duration // of silence
 	TaskLease      time.Duration
 	JobLease       time.Duration
+
+	BodyTimeout    time.Duration // in which a body must come
+	ContextTimeout time.Duration // in which a body with a context must come
 }
 
 func (o Options) withDefaults() Options {
@@ -57,6 +60,8 @@ func (o Options) withDefaults() Options {
 	orDuration(&o.DownAfter, 15*time.Second)
 	orDuration(&o.TaskLease, time.Minute)
 	orDuration(&o.JobLease, 10*time.Second)
+	orDuration(&o.BodyTimeout, 5*time.Second)
+	orDuration(&o.ContextTimeout, time.Minute)
 	if o.CacheEntries <= 0 {
 		o.CacheEntries = 200_000
 	}
@@ -124,7 +129,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 }
 
 // Handler serves the API.
-func (s *Server) Handler() http.Handler { return s.router }
+func (s *Server) Handler() http.Handler { return s.recovered(http.HandlerFunc(s.dispatch)) }
 
 // Run does the background work until ctx ends: the image of the fleet, the feed,
 // health, sweeping and jobs. The first look at the fleet is made before it

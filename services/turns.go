@@ -3,25 +3,15 @@ package services
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
-	"strings"
-	"time"
-	"unicode/utf8"
 
 	"berth/statestore"
 	"berth/statestore/handle"
 )
 
-// bodyReadTimeout is how long a context may take to arrive.
-const bodyReadTimeout = 60 * time.Second
-
-// writeInput is what appends and replaces come as. The body is read here and not
-// by the validator: a JSON turn is kept as the bytes that came.
+// writeInput is what appends and replaces come as, beside their body.
 type writeInput struct {
 	ID          string `path:"id" doc:"percent-encoded, or - with the id in X-Session-ID"`
 	ContentType string `header:"Content-Type"`
@@ -29,29 +19,6 @@ type writeInput struct {
 	Handle      string `header:"X-Berth-Handle" doc:"raw turns: the newest handle"`
 	Instance    string `header:"X-Berth-Instance" doc:"raw turns: who writes"`
 	Incarnation string `header:"X-Berth-Incarnation" doc:"raw turns: of the instance"`
-	RawBody     []byte `contentType:"application/json"`
-}
-
-// writeBody is the JSON form of a write.
-type writeBody struct {
-	Op          string            `json:"op" minLength:"1" maxLength:"128" doc:"chosen by the client; repeat it until there is an answer"`
-	Handle      string            `json:"handle" doc:"the newest one held"`
-	Instance    string            `json:"instance"`
-	Incarnation string            `json:"incarnation"`
-	At          string            `json:"at,omitempty" enum:"version,end" doc:"version (default): the handle's must be current; end: after whatever is there"`
-	Base        *uint64           `json:"base,omitempty" doc:"keep the first k turns, drop the rest"`
-	Recreate    bool              `json:"recreate,omitempty" doc:"begin anew after a delete"`
-	Turns       []turnBody        `json:"turns"`
-	Meta        json.RawMessage   `json:"meta,omitempty" doc:"replaces what is there; up to 64 KiB"`
-	Usage       json.RawMessage   `json:"usage,omitempty" doc:"the engine's own object"`
-	KV          []json.RawMessage `json:"kv,omitempty" doc:"placements, kv/1"`
-}
-
-// turnBody is a turn on its way in: one of value and base64.
-type turnBody struct {
-	Value  json.RawMessage `json:"value,omitempty" doc:"any JSON value; comes back as the bytes that came"`
-	Base64 *string         `json:"base64,omitempty" doc:"raw bytes"`
-	Tokens uint64          `json:"tokens,omitempty"`
 }
 
 type writeOutput struct {
@@ -109,6 +76,9 @@ func (s *Server) replaceSession(ctx context.Context, in *writeInput) (*writeOutp
 	if err != nil {
 		return nil, err
 	}
+	if w.body.Turns == nil {
+		return nil, invalid("body.turns", "is the whole context, if need be an empty list")
+	}
 	if w.body.Base != nil || w.body.At != "" {
 		return nil, invalid("body", "a replace takes neither base nor at")
 	}
@@ -139,11 +109,17 @@ type write struct {
 
 // readWrite decodes a write and checks everything that needs no store.
 func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) {
-	w := new(write)
-	if err := w.decode(in); err != nil {
+	if _, err := require(ctx, RoleWorker); err != nil {
+		return nil, err // before a large body is read
+	}
+	body, err := s.readContext(ctx)
+	if err != nil {
 		return nil, err
 	}
-	var err error
+	w := new(write)
+	if err := w.decode(in, body); err != nil {
+		return nil, err
+	}
 	if w.by, err = s.speaker(ctx, w.body.Instance, w.body.Incarnation); err != nil {
 		return nil, err
 	}
@@ -171,46 +147,6 @@ func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) 
 		}
 	}
 	return w, nil
-}
-
-// decode reads the JSON form, or the raw form of one turn.
-func (w *write) decode(in *writeInput) error {
-	media, _, err := mime.ParseMediaType(in.ContentType)
-	if err != nil {
-		media = in.ContentType
-	}
-	switch media {
-	case "application/octet-stream":
-		w.body.Op, w.body.Handle, w.body.Instance, w.body.Incarnation = in.Op, in.Handle, in.Instance, in.Incarnation
-		w.turns = []statestore.Turn{{Type: statestore.TurnBytes, Value: in.RawBody}}
-		return nil
-	case "", "application/json":
-		return w.decodeJSON(in.RawBody)
-	}
-	return newProblem("unsupported_media", "want application/json or application/octet-stream")
-}
-
-func (w *write) decodeJSON(body []byte) error {
-	if err := decodeStrict(body, &w.body); err != nil {
-		return err
-	}
-	w.turns = make([]statestore.Turn, len(w.body.Turns))
-	for i := range w.body.Turns {
-		t := &w.body.Turns[i]
-		if (t.Base64 == nil) == (len(t.Value) == 0) {
-			return invalid(fmt.Sprintf("body.turns[%d]", i), "needs exactly one of value and base64")
-		}
-		w.turns[i] = statestore.Turn{Type: statestore.TurnJSON, Value: t.Value, Tokens: t.Tokens}
-		if t.Base64 == nil {
-			continue
-		}
-		raw, err := base64.StdEncoding.DecodeString(*t.Base64)
-		if err != nil {
-			return invalid(fmt.Sprintf("body.turns[%d].base64", i), "is not base64")
-		}
-		w.turns[i].Type, w.turns[i].Value = statestore.TurnBytes, raw
-	}
-	return nil
 }
 
 // check refuses what is too large or out of its range.
@@ -262,7 +198,7 @@ func (s *Server) wrote(ctx context.Context, w *write, r statestore.Receipt, err 
 		return nil, s.writeRefused(w, err)
 	}
 	s.metrics.appended(r)
-	s.bindings.wrote(w.digest, r, w.by, s.fleet.now().storeTime())
+	s.bindings.wrote(w.digest, r, w.by)
 	if w.kv != nil {
 		if err := s.store.PutPlacements(ctx, w.key, w.by, w.kv); err != nil {
 			// The turns are stored; a hint about their cache is not worth a refusal.
@@ -327,33 +263,4 @@ func (s *Server) ownerRef(o statestore.Owner, epoch uint64) *OwnerRef {
 		ref.Address = in.Address
 	}
 	return ref
-}
-
-// decodeStrict reads one JSON value and nothing after it, refusing unknown
-// members.
-func decodeStrict(body []byte, v any) error {
-	if !utf8.Valid(body) {
-		return newProblem("malformed", "the body is not UTF-8")
-	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return decodeProblem(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return newProblem("malformed", "something follows the JSON value of the body")
-	}
-	return nil
-}
-
-// decodeProblem tells bytes that are no JSON from JSON that is not what is asked.
-func decodeProblem(err error) *Problem {
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrong):
-		return invalid("body."+wrong.Field, "want "+wrong.Type.String()+", got "+wrong.Value)
-	case strings.HasPrefix(err.Error(), "json: unknown field"):
-		return invalid("body", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return newProblem("malformed", "the body is not JSON: "+err.Error())
 }
