@@ -82,6 +82,9 @@ func eachPool(yield func(world)) {
 			}
 			for others := range 8 {
 				for flags := range 8 {
+					if others > 1 && (others%2 == 1 || flags&4 != 0) {
+						continue // their load and shedding matter while they may be chosen
+					}
 					yield(world{
 						ownerState: st, ownerBreaker: breaker, ownerLoaded: flags&1 != 0,
 						othersState:  []State{Ready, Down, Cordoned, Ready}[others/2],
