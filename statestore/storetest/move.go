@@ -17,6 +17,7 @@ func moveTraces() []trace {
 		{"the tail ends when another claims", tailEndsByClaim},
 		{"the tail outlives a claim by the present owner", tailOutlivesOwnersClaim},
 		{"the tail never uses a base and never replaces", tailNeverRewrites},
+		{"the tail appends at its own epoch only", tailOwnEpoch},
 		{"a late append of the tail moves the end of its epoch", tailMovesEnd},
 		{"a detached session takes the late appends of its last owner", tailAfterDetach},
 		{"a move back leaves the first owner as tail and owner", moveBack},
@@ -188,6 +189,23 @@ func tailNeverRewrites(w *world) {
 		_, err = a.replace(a.rewrite("op-3", "x"))
 		refused(w, err, w.notOwner(statestore.WhyMoved, false))
 	})
+}
+
+func tailOwnEpoch(w *world) {
+	a, b := w.worker("a").routed(), w.worker("b").routed()
+	a.says("op-1", "one")
+	first := a.at(a.handle.Floor)
+	b.routed().claims()
+	a.routed().claims()
+	w.move(b, nil)
+	w.unchanged(func() {
+		_, err := first.send(first.write("op-2", "of an epoch before"))
+		refused(w, err, w.notOwner(statestore.WhyMoved, true))
+		present := a.at(w.view().Floor())
+		_, err = present.send(present.write("op-3", "of the epoch after"))
+		refused(w, err, w.notOwner(statestore.WhyMoved, true))
+	})
+	w.lateTurn(a, "op-4", "two")
 }
 
 // The handle of a late append names the tail's epoch and a version above the one
