@@ -13,7 +13,7 @@ import (
 
 // A page of a load ends with the first of these.
 const (
-	pageBytes = 512 << 10 // of frames; a larger frame is a page alone
+	pageBytes = 512 << 10 // of values, counting the one that passes it
 	pageTurns = 1024
 )
 
@@ -120,12 +120,7 @@ func (l *load) turns(ctx context.Context) iter.Seq2[statestore.NumberedTurn, err
 	return func(yield func(statestore.NumberedTurn, error) bool) {
 		for l.next < l.end {
 			page, err := l.page(ctx)
-			for _, f := range page {
-				t, _, frameErr := frame.Next(f)
-				if frameErr != nil {
-					err = fmt.Errorf("turn %d: %w: %w", l.next, frameErr, ErrDamaged)
-					break
-				}
+			for _, t := range page {
 				if !yield(statestore.NumberedTurn{N: l.next, Turn: t}, nil) {
 					return
 				}
@@ -139,9 +134,9 @@ func (l *load) turns(ctx context.Context) iter.Seq2[statestore.NumberedTurn, err
 	}
 }
 
-// page copies the next frames out of one transaction, or reports that they are
-// no longer those that the load began with.
-func (l *load) page(ctx context.Context) (frames [][]byte, err error) {
+// page reads the next turns in one transaction, or reports that they are no
+// longer those that the load began with. Turns before an error are good.
+func (l *load) page(ctx context.Context) (turns []statestore.Turn, err error) {
 	err = l.store.read(ctx, func(r *reader) error {
 		s, err := r.slot(l.digest)
 		if err != nil {
@@ -153,15 +148,19 @@ func (l *load) page(ctx context.Context) (frames [][]byte, err error) {
 		c := r.tx.Bucket(bTurns).Cursor()
 		k, v := c.Seek(turnKey(l.digest, l.next))
 		size := 0
-		for n := l.next; n < l.end && len(frames) < pageTurns && size < pageBytes; n++ {
+		for n := l.next; n < l.end && len(turns) < pageTurns && size < pageBytes; n++ {
 			if !bytes.Equal(k, turnKey(l.digest, n)) {
 				return fmt.Errorf("turn %d is missing: %w", n, ErrDamaged)
 			}
-			frames = append(frames, bytes.Clone(v))
-			size += len(v)
+			t, _, err := frame.Next(v)
+			if err != nil {
+				return fmt.Errorf("turn %d: %w: %w", n, err, ErrDamaged)
+			}
+			turns = append(turns, t)
+			size += len(t.Value)
 			k, v = c.Next()
 		}
 		return nil
 	})
-	return frames, err
+	return turns, err
 }
