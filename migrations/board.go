@@ -19,8 +19,12 @@ const (
 	answerFailed                // it tried in vain
 )
 
-// pollLeast is the shortest time between two looks at a job's tasks.
-const pollLeast = 20 * time.Millisecond
+// pollLeast and pollMost bound the time between two looks at a job's tasks: short
+// after an answer, longer while none comes.
+const (
+	pollLeast = 20 * time.Millisecond
+	pollMost  = 200 * time.Millisecond
+)
 
 // pollPatience is how long a worker may take to pull its first task. Workers poll
 // with requests that are answered as soon as there is a task, so one that polls
@@ -146,22 +150,28 @@ func (b *board) unregister(id string) {
 }
 
 // look reads the job's tasks while anybody waits for one. The time between two
-// reads follows what a read costs, so that looking never fills the store's time.
+// reads is never less than what a read costs a few times over, so that looking
+// leaves the store its time.
 func (b *board) look(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx) // those who wait have contexts of their own
-	for b.watched() {
+	for wait := pollLeast; b.watched(); {
+		_ = sleep(ctx, wait) // never cancelled
 		began := time.Now()
-		b.read(ctx)
-		_ = sleep(ctx, max(pollLeast, 4*time.Since(began))) // never cancelled
+		if b.read(ctx) {
+			wait = pollLeast
+		} else {
+			wait = min(wait*5/4, pollMost)
+		}
+		wait = max(wait, 4*time.Since(began))
 	}
 }
 
-func (b *board) read(ctx context.Context) {
+// read reports whether there were answers.
+func (b *board) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if tasks, err := b.store.TasksOf(ctx, b.job); err == nil {
-		b.deliver(tasks)
-	}
+	tasks, err := b.store.TasksOf(ctx, b.job)
+	return err == nil && b.deliver(tasks)
 }
 
 // watched reports whether anybody waits, and ends the looking if nobody does.
@@ -172,7 +182,8 @@ func (b *board) watched() bool {
 	return b.looking
 }
 
-func (b *board) deliver(tasks []statestore.Task) {
+// deliver hands answers to those who wait for them.
+func (b *board) deliver(tasks []statestore.Task) (some bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range tasks {
@@ -183,6 +194,8 @@ func (b *board) deliver(tasks []statestore.Task) {
 		if waits && t.Result != statestore.TaskOpen {
 			delete(b.open, t.ID)
 			answered <- t
+			some = true
 		}
 	}
+	return some
 }

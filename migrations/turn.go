@@ -64,7 +64,10 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 	case !time.Now().Before(d.deadline):
 		return d.partial(now), 0, nil
 	}
-	moved, cut, err := d.pass(ctx, now)
+	moved, cut := 0, false
+	if len(now.sessions) > 0 {
+		moved, cut, err = d.pass(ctx, now)
+	}
 	if moved > 0 {
 		d.retry.reset()
 	}
@@ -179,6 +182,9 @@ func (d *drain) account(ctx context.Context, now *view, still map[statestore.Ses
 		found := m.done() + len(now.sessions)
 		if !m.Counted || found > m.Total {
 			m.Counted, m.Total = true, found
+		}
+		if len(now.sessions) == 0 {
+			m.Blocked = nil
 		}
 		if lost := m.Total - found; lost > 0 {
 			// They left while nobody held the job, and nobody knows their names.

@@ -26,6 +26,7 @@ type world struct {
 	store *boltstore.Store
 	lives statestore.Lifetimes
 	ops   atomic.Int64
+	image atomic.Pointer[routing.Snapshot]
 }
 
 // inWorld plays a test on virtual time against the embedded store.
@@ -72,7 +73,7 @@ func (w *world) eventually(what string, holds func() bool) time.Duration {
 		if time.Since(began) > 24*time.Hour {
 			w.Fatalf("never: %s", what)
 		}
-		w.pass(10 * time.Millisecond)
+		w.pass(max(10*time.Millisecond, time.Since(began)/50))
 	}
 	return time.Since(began)
 }
@@ -234,10 +235,11 @@ func (w *world) snapshot(string) *routing.Snapshot {
 			State: state, Load: routing.Load{Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting},
 		})
 	}
-	s, err := routing.NewSnapshot(spec, nil)
+	s, err := routing.NewSnapshot(spec, w.image.Load())
 	if err != nil {
 		w.Error(err)
 	}
+	w.image.Store(s)
 	return s
 }
 

@@ -1,0 +1,139 @@
+package migrations
+
+import (
+	"testing"
+	"time"
+
+	"berth/statestore"
+)
+
+// The order of drained, stage by stage: each row is one look at the source.
+func TestSourceFollowsTheStrictOrder(t *testing.T) {
+	t.Parallel()
+	type look struct {
+		at       int // seconds
+		bound    int
+		unproven int
+		beats    uint64
+		running  int
+		waiting  int
+		health   statestore.Health
+		state    statestore.Lifecycle
+		gone     bool
+
+		drained bool
+		because string
+		wait    int
+	}
+	for _, c := range []struct {
+		name  string
+		looks []look
+	}{
+		{"sessions, then hints, then two heartbeats", []look{
+			{at: 0, bound: 1, beats: 10, because: BecauseSessions},
+			{at: 1, beats: 10, because: BecauseHints, wait: 12},
+			{at: 5, beats: 12, because: BecauseHints, wait: 8},
+			{at: 13, beats: 16, because: BecauseUnknown},
+			{at: 14, beats: 17, because: BecauseUnknown},
+			{at: 16, beats: 18, drained: true},
+		}},
+		{"a request that runs", []look{
+			{at: 0, beats: 1, because: BecauseHints, wait: 12},
+			{at: 12, beats: 7, because: BecauseUnknown},
+			{at: 16, beats: 9, running: 1, because: BecauseInFlight},
+			{at: 60, beats: 31, waiting: 1, because: BecauseInFlight},
+			{at: 62, beats: 32, drained: true},
+		}},
+		{"a session that comes back starts over", []look{
+			{at: 0, beats: 1, because: BecauseHints, wait: 12},
+			{at: 11, beats: 1, bound: 1, because: BecauseSessions},
+			{at: 13, beats: 2, because: BecauseHints, wait: 12},
+			{at: 25, beats: 8, because: BecauseUnknown},
+			{at: 29, beats: 10, drained: true},
+		}},
+		{"a move that is not durable", []look{
+			{at: 0, beats: 1, unproven: 1, because: BlockedNotDurable},
+			{at: 50, beats: 26, unproven: 1, because: BlockedNotDurable},
+			{at: 51, beats: 26, because: BecauseHints, wait: 12},
+		}},
+		{"never a heartbeat", []look{
+			{at: 0, because: BecauseHints, wait: 12},
+			{at: 12, because: BecauseUnknown, wait: 30},
+			{at: 30, because: BecauseUnknown, wait: 12},
+			{at: 42, drained: true},
+		}},
+		{"heartbeats that stop", []look{
+			{at: 0, beats: 5, because: BecauseHints, wait: 12},
+			{at: 12, beats: 5, because: BecauseUnknown},
+			{at: 600, beats: 5, because: BecauseUnknown},
+			{at: 601, beats: 5, health: statestore.Down, drained: true},
+		}},
+		{"down a while ago", []look{
+			{at: 0, beats: 5, health: statestore.Down, because: BecauseHints, wait: 12},
+			{at: 12, beats: 5, health: statestore.Down, because: BecauseUnknown, wait: 30},
+			{at: 42, beats: 5, health: statestore.Down, drained: true},
+		}},
+		{"gone", []look{
+			{at: 0, bound: 1, gone: true, because: BecauseSessions},
+			{at: 1, gone: true, drained: true},
+		}},
+		{"drained before", []look{{at: 0, beats: 5, state: statestore.Drained, drained: true}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			s := &source{}
+			for _, l := range c.looks {
+				f := sighting{
+					now: began.Add(time.Duration(l.at) * time.Second), bound: l.bound, unproven: l.unproven,
+					hints: 12 * time.Second, grace: 30 * time.Second,
+				}
+				if !l.gone {
+					f.instance = &statestore.Instance{
+						Lifecycle: l.state, Health: l.health, Beats: l.beats,
+						LastBeat: statestore.Heartbeat{Running: l.running, Waiting: l.waiting},
+					}
+				}
+				want := standing{drained: l.drained, because: l.because, wait: time.Duration(l.wait) * time.Second}
+				if got := s.step(f); got != want {
+					t.Fatalf("after %d s: %+v, want %+v", l.at, got, want)
+				}
+			}
+		})
+	}
+}
+
+// What became of a commit is read off the session.
+func TestFateIsReadOffTheSession(t *testing.T) {
+	t.Parallel()
+	from, to := statestore.Owner{Instance: "a", Incarnation: "1"}, statestore.Owner{Instance: "b", Incarnation: "1"}
+	change := func(epoch uint64, why statestore.ChangeReason) statestore.OwnerChange {
+		return statestore.OwnerChange{Epoch: epoch, Reason: why}
+	}
+	exists := func(owner statestore.Owner, epoch uint64, changes ...statestore.OwnerChange) statestore.View {
+		return statestore.View{Exists: true, Record: statestore.Record{Owner: owner, Epoch: epoch, Changes: changes}}
+	}
+	for name, c := range map[string]struct {
+		view statestore.View
+		want fate
+	}{
+		"not yet":               {exists(from, 5, change(5, statestore.ChangeCreated)), fateBound},
+		"moved":                 {exists(to, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeMoved)), fateMoved},
+		"detached":              {exists(statestore.Owner{}, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeDetached)), fateMoved},
+		"moved and claimed":     {exists(from, 7, change(6, statestore.ChangeMoved), change(7, statestore.ChangeClaimed)), fateMoved},
+		"claimed":               {exists(to, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeClaimed)), fateLeft},
+		"claimed and moved":     {exists(to, 7, change(6, statestore.ChangeClaimed), change(7, statestore.ChangeMoved)), fateLeft},
+		"released":              {exists(statestore.Owner{}, 6, change(6, statestore.ChangeFinished)), fateLeft},
+		"a loss was accepted":   {exists(from, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeLost)), fateStale},
+		"expired":               {statestore.View{Tombstone: statestore.Tombstone{Epoch: 9, Reason: statestore.Expired}}, fateExpired},
+		"deleted":               {statestore.View{Tombstone: statestore.Tombstone{Epoch: 9, Reason: statestore.Deleted}}, fateDeleted},
+		"longer gone than said": {statestore.View{}, fateExpired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := fateOf(&c.view, intent{From: from, To: to, Epoch: 5}); got != c.want {
+				t.Errorf("fate %d, want %d", got, c.want)
+			}
+		})
+	}
+}
