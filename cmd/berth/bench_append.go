@@ -61,7 +61,9 @@ func (c *benchAppendCmd) Run(ctx context.Context, std *streams) (err error) {
 	}
 	options.PoolSize = 4 * c.Connections
 	bare := redis.NewClient(options)
-	defer func() { err = errors.Join(err, removeBenchKeys(context.WithoutCancel(ctx), bare), bare.Close()) }()
+	defer func() {
+		err = errors.Join(err, removeKeys(context.WithoutCancel(ctx), c.Store, benchPrefix), bare.Close())
+	}()
 	store, err := redisstore.Open(ctx, c.Store, redisstore.Options{Prefix: benchPrefix})
 	if err != nil {
 		return err
@@ -92,12 +94,12 @@ ratio  %8.3f  (rounds %.3f to %.3f)
 }
 
 func (c *benchAppendCmd) measure(ctx context.Context, std *streams, store statestore.Store, bare *redis.Client) (f appendFigures, err error) {
-	berth, err := startBenched(ctx, store, nil)
+	berth, err := startLocal(ctx, store, anyPort, nil)
 	if err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, berth.stop()) }()
-	bareAddr, stopBare, err := serveOn(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pushBody(w, r, bare) }))
+	bareAddr, stopBare, err := serveOn(ctx, anyPort, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pushBody(w, r, bare) }))
 	if err != nil {
 		return f, err
 	}
@@ -145,16 +147,6 @@ func pushBody(w http.ResponseWriter, r *http.Request, to *redis.Client) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, "{\"stored\":true}\n") // the client is gone if this fails
-}
-
-func removeBenchKeys(ctx context.Context, db *redis.Client) error {
-	it := db.Scan(ctx, 0, benchPrefix+":*", 1000).Iterator()
-	for it.Next(ctx) {
-		if err := db.Unlink(ctx, it.Val()).Err(); err != nil {
-			return fmt.Errorf("remove the benchmark's keys: %w", err)
-		}
-	}
-	return it.Err()
 }
 
 const benchInstance = "bench"

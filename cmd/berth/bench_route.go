@@ -66,7 +66,7 @@ func (c *benchRouteCmd) Run(ctx context.Context, std *streams) (err error) {
 	}
 	// The cache holds them all, for as long as the run takes: what is measured is
 	// the path that makes no store round trip.
-	berth, err := startBenched(ctx, store, func(o *services.Options) {
+	berth, err := startLocal(ctx, store, anyPort, func(o *services.Options) {
 		o.CacheEntries, o.CacheTTL, o.MissRate = 2*c.Sessions+1000, time.Hour, 1<<30
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *benchRouteCmd) measure(ctx context.Context, std *streams, addr string) 
 	if err != nil {
 		return f, err
 	}
-	bareAddr, stop, err := serveOn(ctx, sample)
+	bareAddr, stop, err := serveOn(ctx, anyPort, sample)
 	if err != nil {
 		return f, err
 	}

@@ -13,9 +13,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"berth/cmd/berth/internal/scoreboard"
 )
 
 func main() {
@@ -41,10 +44,12 @@ func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 // commands is the whole command line.
 type commands struct {
 	Serve     serveCmd     `cmd:"" help:"Serve the API."`
+	Demo      demoCmd      `cmd:"" help:"Show the main job: one session's life, then a production trace beside other policies."`
 	Route     routeCmd     `cmd:"" help:"Ask where a session's next request should go."`
 	Instances instancesCmd `cmd:"" help:"List instances."`
 	Drain     drainCmd     `cmd:"" help:"Move every session off instances, and wait until they are safe to stop."`
 	Jobs      jobsCmd      `cmd:"" help:"List jobs."`
+	SimWorker simWorkerCmd `cmd:"" name:"sim-worker" help:"Run a simulated inference worker against a Berth."`
 	Bench     benchCmd     `cmd:"" help:"Measure, beside a bare handler in the same run."`
 
 	Version kong.VersionFlag `help:"Print the version and exit."`
@@ -60,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	parser, err := kong.New(&cli,
 		kong.Name("berth"),
 		kong.Description("Remembers where each LLM session's KV cache is berthed, keeps its context, and moves it before an instance goes away."),
-		kong.Vars{"version": version()},
+		kong.Vars{"version": version(), "blocks": strconv.Itoa(scoreboard.CacheBlocks)},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),

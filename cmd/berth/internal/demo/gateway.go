@@ -1,0 +1,76 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"berth/client"
+	"berth/cmd/berth/internal/simworker"
+)
+
+// attempts is how often a gateway tries one request before its user sees it fail.
+const attempts = 12
+
+// gateway sends requests where Berth says, and follows its answers.
+type gateway struct {
+	routes *client.Gateway
+	crew   *crew
+}
+
+// trip is how a request went, from the gateway's side.
+type trip struct {
+	simworker.Served
+	route    *client.Route // the last one
+	refused  int           // connections that failed
+	redirect int           // answers that named another owner
+}
+
+// send routes one request and follows failures and redirections. The op stays
+// the same on every try: one request is one write.
+func (g *gateway) send(ctx context.Context, r simworker.Request) (t trip, err error) {
+	var exclude []client.Exclusion
+	for range attempts {
+		t.route, err = g.routes.Route(ctx, client.RouteRequest{Session: r.Session, Exclude: exclude})
+		if errors.Is(err, client.ErrNotEligible) {
+			exclude = nil // everybody failed once: ask again without prejudice
+			if err := sleep(ctx, 100*time.Millisecond); err != nil {
+				return t, err
+			}
+			continue
+		}
+		if err != nil {
+			return t, fmt.Errorf("route: %w", err)
+		}
+		worker, err := g.crew.worker(t.route.Instance)
+		if err != nil {
+			return t, err
+		}
+		r.Hint = t.route.Hint()
+		t.Served, err = worker.Serve(ctx, r)
+		switch {
+		case err == nil:
+			return t, nil
+		case errors.Is(err, simworker.ErrDead):
+			t.refused++
+			exclude = append(exclude, client.Exclusion{Instance: worker.ID(), Result: client.ResultConnect})
+		case errors.Is(err, client.ErrNotOwner), errors.Is(err, client.ErrStaleHandle):
+			t.redirect++ // moved meanwhile: the next route knows where
+		default:
+			return t, err
+		}
+	}
+	return t, fmt.Errorf("no instance served the request in %d tries: %w", attempts, err)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
