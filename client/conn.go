@@ -174,13 +174,17 @@ func (c *conn) send(ctx context.Context, k call, base string) error {
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return readProblem(res)
 	}
-	if k.read == nil {
-		return nil
-	}
 	if k.streams {
 		slow.Stop()
 	}
-	return consume(k, res)
+	if k.read != nil {
+		if err := consume(k, res); err != nil {
+			return err
+		}
+	}
+	// Only a connection that was read to its end is used again.
+	_, _ = io.CopyN(io.Discard, res.Body, maxProblemBytes)
+	return nil
 }
 
 func (c *conn) request(ctx context.Context, k call, base string) (*http.Request, error) {

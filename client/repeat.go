@@ -41,11 +41,11 @@ func (c *conn) repeat(ctx context.Context, k call) (torn bool, err error) {
 			return torn, wrapUnlessNil(k.act, err)
 		}
 		torn = true
+		c.log().DebugContext(ctx, "berth did not settle a call, repeating it", "act", k.act, "error", err)
 		if untried > 0 && pause.elsewhere && ctx.Err() == nil {
 			continue // on the next process, which may be better off
 		}
 		untried = len(c.cfg.BaseURLs)
-		c.log().DebugContext(ctx, "berth did not settle a call, repeating it", "act", k.act, "wait", pause.length(), "error", err)
 		if ended := sleep(ctx, pause.length()); ended != nil {
 			return torn, fmt.Errorf("%s: %w", k.act, &UnansweredError{Last: err, Ended: ended})
 		}
