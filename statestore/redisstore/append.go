@@ -10,8 +10,8 @@ import (
 	"berth/statestore/internal/frame"
 )
 
-// inlineBytes is the most that travels in the call of a script; more is staged
-// before. A script's call is read as a whole before anything else is served.
+// inlineBytes is the most that travels in the call of a function; more is staged
+// before. A call is read as a whole before anything else is served.
 const inlineBytes = 48 << 10
 
 // pieceBytes is how the open tail is cut: pieces fill the nodes of a Redis list
@@ -147,7 +147,7 @@ func (w *write) linked(a answer) bool {
 // again, because others rewrote the session meanwhile.
 const maxRounds = 10
 
-// judge sends the write, after what its script found missing.
+// judge sends the write, after what its function found missing.
 func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Requirement) (a answer, d statestore.Durability, err error) {
 	var where []byte
 	// Staging is for a write that will be taken, or kept for the owner.
@@ -172,16 +172,16 @@ func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Req
 	return nil, d, fmt.Errorf("the session was rewritten %d times meanwhile: %w", maxRounds, statestore.ErrUnavailable)
 }
 
-// sendWrite runs the script. One that is refused for lack of memory is judged
+// sendWrite calls the function. One that is refused for lack of memory is judged
 // all the same: it may have been stored before, or be refused for another reason.
 func (s *Store) sendWrite(ctx context.Context, c call, w *write, where []byte, probe bool, need statestore.Requirement) (answer, statestore.Durability, error) {
-	sc := appendScript
+	fn := appendFn
 	if probe {
-		sc = probeScript
+		fn = judgeFn
 	}
-	a, d, err := s.change(ctx, need, sc, c.keys, c.args(w.args(where, probe)...))
+	a, d, err := s.change(ctx, need, fn, c.keys, c.args(w.args(where, probe)...))
 	if errors.Is(err, statestore.ErrFull) {
-		a, d, err = s.change(ctx, need, probeScript, c.keys, c.args(w.args(where, true)...))
+		a, d, err = s.change(ctx, need, judgeFn, c.keys, c.args(w.args(where, true)...))
 	}
 	return a, d, err
 }

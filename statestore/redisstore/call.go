@@ -27,22 +27,29 @@ type once struct{ *redis.Cmd }
 // NoRetry is asked by go-redis.
 func (once) NoRetry() bool { return true }
 
-func newEval(ctx context.Context, by, source string, keys []string, args []any) once {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	// The count as a number: go-redis looks for a script's first key by it.
-	all = append(all, by, source, len(keys))
+// newCommand calls a function of the library. The first argument of each is what
+// tests add to the clock.
+func (s *Store) newCommand(ctx context.Context, fn string, keys []string, args []any) once {
+	all := make([]any, 0, 4+len(keys)+len(args))
+	// The count as a number: go-redis looks for the first key by it.
+	all = append(all, "fcall", fn, len(keys))
 	for _, k := range keys {
 		all = append(all, k)
 	}
+	all = append(all, s.skew.Load())
 	return once{redis.NewCmd(ctx, append(all, args...)...)}
 }
 
-// eval runs a script once, by its digest or, where it is not loaded, by its source.
-func eval(ctx context.Context, on processor, sc *script, keys []string, args []any) (any, error) {
-	cmd := newEval(ctx, "evalsha", sc.sha, keys, args)
+// fcall calls a function once; twice where the server had to be given the library
+// first, since it did not execute the first.
+func (s *Store) fcall(ctx context.Context, on processor, fn string, keys []string, args []any) (any, error) {
+	cmd := s.newCommand(ctx, fn, keys, args)
 	err := on.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = newEval(ctx, "eval", sc.source, keys, args)
+	if notLoaded(err) {
+		if err := s.loadLibrary(ctx); err != nil {
+			return nil, err
+		}
+		cmd = s.newCommand(ctx, fn, keys, args)
 		err = on.Process(ctx, cmd)
 	}
 	if err != nil {
@@ -66,10 +73,10 @@ const (
 )
 
 // passing are the refusals of servers that are starting, changing hands or
-// moving slots. All come before a script runs.
+// moving slots. All come before a function runs.
 var passing = []string{
 	"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "MISCONF",
-	"ERR max number of clients reached",
+	"max number of clients reached",
 }
 
 func classify(err error) fault {
@@ -151,25 +158,25 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// read runs a script that changes nothing.
-func (s *Store) read(ctx context.Context, sc *script, keys []string, args ...any) (reply any, err error) {
+// read calls a function that changes nothing.
+func (s *Store) read(ctx context.Context, fn string, keys []string, args ...any) (reply any, err error) {
 	err = s.ask(ctx, func() (err error) {
-		reply, err = eval(ctx, s.client, sc, keys, args)
+		reply, err = s.fcall(ctx, s.client, fn, keys, args)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", sc.name, err)
+		return nil, fmt.Errorf("%s: %w", fn, err)
 	}
 	return reply, nil
 }
 
-// answer is the reply of a script: a list of integers and strings.
+// answer is the reply of a function: a list of integers and strings.
 type answer []any
 
 func answerOf(reply any) (answer, error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) == 0 {
-		return nil, fmt.Errorf("reply %T of a script: %w", reply, ErrDamaged)
+		return nil, fmt.Errorf("reply %T of a function: %w", reply, ErrDamaged)
 	}
 	return list, nil
 }
@@ -199,7 +206,7 @@ func (a answer) int(i int) int64 {
 	return 0
 }
 
-func (a answer) uint(i int) uint64              { return uint64(a.int(i)) } //nolint:gosec // scripts return no negatives
+func (a answer) uint(i int) uint64              { return uint64(a.int(i)) } //nolint:gosec // functions return no negatives
 func (a answer) millis(i int) statestore.Millis { return statestore.Millis(a.int(i)) }
 func (a answer) flag(i int) bool                { return a.int(i) == 1 }
 func (a answer) list(i int) []any {

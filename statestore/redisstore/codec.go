@@ -193,7 +193,7 @@ func decodeTombstone(s string, now statestore.Millis) (statestore.Tombstone, err
 	return t, nil
 }
 
-// packOwner is how scripts know an owner; nobody is "".
+// packOwner is how functions know an owner; nobody is "".
 func packOwner(o statestore.Owner) string {
 	if o.IsZero() {
 		return ""

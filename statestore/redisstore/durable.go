@@ -19,12 +19,12 @@ const defaultWait = time.Second
 // after which the client would take it for dead.
 const waitSlice = 500 * time.Millisecond
 
-// change runs a script that changes a session, until it is answered, and says
+// change calls a function that changes a session, until it is answered, and says
 // what durability the answer has.
-func (s *Store) change(ctx context.Context, need statestore.Requirement, sc *script, keys []string, args []any) (a answer, d statestore.Durability, err error) {
+func (s *Store) change(ctx context.Context, need statestore.Requirement, fn string, keys []string, args []any) (a answer, d statestore.Durability, err error) {
 	err = s.settle(ctx, func() error {
 		var reply any
-		if reply, d, err = s.send(ctx, need, sc, keys, args); err != nil {
+		if reply, d, err = s.send(ctx, need, fn, keys, args); err != nil {
 			return err
 		}
 		a, err = answerOf(reply)
@@ -33,11 +33,11 @@ func (s *Store) change(ctx context.Context, need statestore.Requirement, sc *scr
 	return a, d, err
 }
 
-// send runs the script once.
-func (s *Store) send(ctx context.Context, need statestore.Requirement, sc *script, keys []string, args []any) (any, statestore.Durability, error) {
+// send calls the function once.
+func (s *Store) send(ctx context.Context, need statestore.Requirement, fn string, keys []string, args []any) (any, statestore.Durability, error) {
 	d := statestore.Durability{Level: s.level()}
 	if need.Level <= d.Level || (need.Level == statestore.LevelFsynced && !s.waitsAOF.Load()) {
-		reply, err := eval(ctx, s.client, sc, keys, args)
+		reply, err := s.fcall(ctx, s.client, fn, keys, args)
 		return reply, d, err
 	}
 	// WAIT covers what was written on its own connection.
@@ -46,7 +46,7 @@ func (s *Store) send(ctx context.Context, need statestore.Requirement, sc *scrip
 		return nil, d, err
 	}
 	defer conn.Close()
-	reply, err := eval(ctx, conn, sc, keys, args)
+	reply, err := s.fcall(ctx, conn, fn, keys, args)
 	if redis.HasErrorPrefix(err, "MOVED") {
 		s.reload(ctx)
 	}

@@ -23,11 +23,11 @@ func (s *Store) Fence(ctx context.Context, f statestore.Fence) error {
 
 // fenceEverywhere runs fence.lua on every hash of fences.
 func (s *Store) fenceEverywhere(ctx context.Context, args []any) error {
-	if _, err := s.fanout(ctx, fenceScript, []scriptCall{{keys: []string{s.keys.fleet("fences")}, args: args}}); err != nil {
+	if _, err := s.fanout(ctx, fenceFn, []fnCall{{keys: []string{s.keys.fleet("fences")}, args: args}}); err != nil {
 		return err
 	}
-	_, err := s.fanout(ctx, fenceScript, s.everyPartition(func(p int) scriptCall {
-		return scriptCall{keys: []string{s.keys.fences(p)}, args: args}
+	_, err := s.fanout(ctx, fenceFn, s.everyPartition(func(p int) fnCall {
+		return fnCall{keys: []string{s.keys.fences(p)}, args: args}
 	}))
 	return err
 }

@@ -220,7 +220,7 @@ func (t *tx) fenceHealth(l statestore.Lease, seen string) error {
 // FleetView reads the registry.
 func (s *Store) FleetView(ctx context.Context) (statestore.FleetView, error) {
 	keys := []string{s.table(tCounters), s.table(tInstances), s.table(tBeats)}
-	reply, err := s.read(ctx, fleetScript, keys, s.skewMillis())
+	reply, err := s.read(ctx, fleetFn, keys)
 	if err != nil {
 		return statestore.FleetView{}, err
 	}

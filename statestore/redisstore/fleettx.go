@@ -63,7 +63,7 @@ const txRounds = 50
 // peek reads cells at one moment.
 func (s *Store) peek(ctx context.Context, cells ...cell) (*tx, error) {
 	keys := make([]string, 0, len(cells)+1)
-	args := []any{s.skewMillis()}
+	var args []any
 	for i, c := range cells {
 		keys = append(keys, s.table(c.table))
 		args = append(args, i+1, c.field)
@@ -71,7 +71,7 @@ func (s *Store) peek(ctx context.Context, cells ...cell) (*tx, error) {
 	if len(keys) == 0 {
 		keys = append(keys, s.table(tCounters))
 	}
-	reply, err := s.read(ctx, peekScript, keys, args...)
+	reply, err := s.read(ctx, peekFn, keys, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -121,13 +121,13 @@ func (s *Store) commit(ctx context.Context, t *tx) (done bool, err error) {
 	for i := range tables {
 		keys = append(keys, s.table(i))
 	}
-	args := []any{s.skewMillis(), s.keys.channel(), int64(t.now), txAge, s.remember(t)}
+	args := []any{s.keys.channel(), int64(t.now), txAge, s.remember(t)}
 	for c, v := range t.seen {
 		args = append(args, "is", c.table.key(), c.field, v)
 	}
 	args = append(args, t.steps...)
 	err = s.settle(ctx, func() error {
-		reply, err := eval(ctx, s.client, commitScript, keys, args)
+		reply, err := s.fcall(ctx, s.client, commitFn, keys, args)
 		done = reply == int64(1)
 		return err
 	})

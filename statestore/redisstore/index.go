@@ -70,7 +70,7 @@ func (s *Store) views(ctx context.Context, partition int, digests []statestore.S
 	for i, d := range digests {
 		keys[i] = s.keys.record(partition, d)
 	}
-	reply, err := s.read(ctx, viewsScript, keys, s.skewMillis())
+	reply, err := s.read(ctx, viewsFn, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +98,8 @@ func (s *Store) views(ctx context.Context, partition int, digests []statestore.S
 // CountSessions counts the entries of the indexes. Sessions that belong to nobody
 // are not counted; those that expired are, until they are swept.
 func (s *Store) CountSessions(ctx context.Context) (map[statestore.InstanceName]int, error) {
-	replies, err := s.fanout(ctx, countScript, s.everyPartition(func(p int) scriptCall {
-		return scriptCall{keys: []string{s.keys.index(p)}}
+	replies, err := s.fanout(ctx, countFn, s.everyPartition(func(p int) fnCall {
+		return fnCall{keys: []string{s.keys.index(p)}}
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("count sessions: %w", err)

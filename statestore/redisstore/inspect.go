@@ -12,7 +12,7 @@ import (
 	"berth/statestore"
 )
 
-// oldest is the first version whose scripts have flags, without which an append
+// oldest is the first version whose functions have flags, without which an append
 // could be refused half way when memory is full.
 const oldestMajor = 7
 

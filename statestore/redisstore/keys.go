@@ -6,7 +6,7 @@ import (
 	"berth/statestore"
 )
 
-// keyspace builds every key of the store. What changes in one script shares a
+// keyspace builds every key of the store. What changes in one call shares a
 // hash tag, and so a slot of a Cluster:
 //
 //	P:{p0123}:r:<digest>   record                    string
@@ -70,7 +70,7 @@ func (k keyspace) staged(partition int) string { return k.tag(partition) + "stag
 
 // fleet is a key of what belongs to no session: all of it shares one slot, so
 // that an instance moves between pools, and a version with its table, in one
-// script.
+// call.
 func (k keyspace) fleet(name string) string { return k.prefix + ":{fleet}:" + name }
 
 func (k keyspace) channel() string { return k.prefix + ":events" }

@@ -61,14 +61,20 @@ func (s *Store) fetchOnce(ctx context.Context, c call, pages int) (got contents,
 		fields = append(fields, fmt.Sprintf("d%d", i))
 	}
 	tx := s.client.TxPipeline()
-	// By its source: a script that is not loaded would spoil the transaction.
-	view := newEval(ctx, "eval", lookupScript.source, []string{c.keys[keyRecord], c.keys[keyTombstone]}, []any{s.skewMillis()})
+	view := s.newCommand(ctx, lookupFn, []string{c.keys[keyRecord], c.keys[keyTombstone]}, nil)
 	_ = tx.Process(ctx, view)
 	tail := tx.LRange(ctx, c.keys[keyOpen], 0, -1)
 	log := tx.HMGet(ctx, c.keys[keyLog], fields...)
 	placed := tx.HGetAll(ctx, c.keys[keyPlaced])
 	parked := tx.HGetAll(ctx, c.keys[keyParked])
-	if _, err := tx.Exec(ctx); err != nil {
+	_, err = tx.Exec(ctx)
+	if notLoaded(view.Err()) {
+		if err := s.loadLibrary(ctx); err != nil {
+			return got, err
+		}
+		return s.fetchOnce(ctx, c, pages)
+	}
+	if err != nil {
 		return got, err
 	}
 	if got.View, got.extent, err = viewOf(view.Val()); err != nil {
@@ -224,7 +230,7 @@ func (s *Store) locate(ctx context.Context, c call, k uint64) ([]byte, error) {
 		return nil, err
 	}
 	if !got.Exists || k > got.Turns {
-		return nil, nil // the script will say why
+		return nil, nil // the function will say why
 	}
 	if err := got.whole(); err != nil {
 		return nil, err

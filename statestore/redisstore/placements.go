@@ -38,7 +38,7 @@ func (s *Store) PutPlacements(ctx context.Context, key statestore.SessionKey, by
 		return err
 	}
 	args := c.args(packOwner(by), descriptors, statestore.MaxPlacementBytes)
-	a, _, err := s.change(ctx, statestore.Requirement{}, placeScript, c.keys, args)
+	a, _, err := s.change(ctx, statestore.Requirement{}, placeFn, c.keys, args)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"berth/statestore"
 )
 
-// refusal is the typed error that a script's answer stands for, nil for "ok".
+// refusal is the typed error that a function's answer stands for, nil for "ok".
 func (a answer) refusal() error {
 	switch a.text(0) {
 	case "ok":
@@ -34,7 +34,7 @@ func (a answer) refusal() error {
 	case "none":
 		return fmt.Errorf("session: %w", statestore.ErrNotFound)
 	}
-	return fmt.Errorf("answer %q of a script: %w", a.text(0), ErrDamaged)
+	return fmt.Errorf("answer %q of a function: %w", a.text(0), ErrDamaged)
 }
 
 func (a answer) endReason(i int) statestore.EndReason {

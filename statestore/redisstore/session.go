@@ -31,14 +31,13 @@ func (s *Store) callOn(d statestore.SessionDigest, pool string) call {
 	return c
 }
 
-// args is what lua/session.lua takes, and then what the transition does.
+// args is what lua/session.lua takes after the clock, and then what the transition
+// does.
 func (c *call) args(more ...any) []any {
-	return append([]any{c.store.skewMillis(), c.store.keys.channel(), c.digest[:], c.pool, c.number[:]}, more...)
+	return append([]any{c.store.keys.channel(), c.digest[:], c.pool, c.number[:]}, more...)
 }
 
-func (s *Store) skewMillis() int64 { return s.skew.Load() }
-
-// millis is a lifetime as scripts take it; a negative one is none.
+// millis is a lifetime as functions take it; a negative one is none.
 func millis(d time.Duration) uint64 { return uint64(max(0, d.Milliseconds())) } //nolint:gosec // not negative
 
 // Lookup reads a record.
@@ -47,7 +46,7 @@ func (s *Store) Lookup(ctx context.Context, key statestore.SessionKey) (statesto
 		return statestore.View{}, err
 	}
 	c := s.newCall(key)
-	reply, err := s.read(ctx, lookupScript, []string{c.keys[keyRecord], c.keys[keyTombstone]}, s.skewMillis())
+	reply, err := s.read(ctx, lookupFn, []string{c.keys[keyRecord], c.keys[keyTombstone]})
 	if err != nil {
 		return statestore.View{}, err
 	}
@@ -88,7 +87,7 @@ func over(v statestore.View) bool { return v.Exists && v.Now >= v.Expires }
 func (s *Store) expire(ctx context.Context, c call) (v statestore.View, ended bool, err error) {
 	var a answer
 	err = s.ask(ctx, func() error {
-		reply, err := eval(ctx, s.client, expireScript, c.keys, c.args())
+		reply, err := s.fcall(ctx, s.client, expireFn, c.keys, c.args())
 		if err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func (s *Store) stage(ctx context.Context, c call, w *write) error {
 		s.unstage(ctx, c, w.staged)
 	}
 	st := &staged{sizes: chunkSizes(len(w.stream))}
-	// The first bit tells staged names from those that scripts give, which begin
+	// The first bit tells staged names from those that functions give, which begin
 	// with an epoch.
 	binary.BigEndian.PutUint64(st.tag[:], rand.Uint64()|1<<63) //nolint:gosec // tells writes apart, guards nothing
 	st.link(w)
@@ -99,9 +99,9 @@ func (s *Store) stage(ctx context.Context, c call, w *write) error {
 		rest = rest[st.sizes[i]:]
 		return chunk
 	}
-	args := []any{s.skewMillis(), st.member(c), s.opts.Staging.Milliseconds(), stagedName(st.tag[:], 0), take(0)}
+	args := []any{st.member(c), s.opts.Staging.Milliseconds(), stagedName(st.tag[:], 0), take(0)}
 	err := s.settle(ctx, func() error {
-		_, err := eval(ctx, s.client, stageScript, []string{c.keys[keyStaged], c.keys[keyLog]}, args)
+		_, err := s.fcall(ctx, s.client, stageFn, []string{c.keys[keyStaged], c.keys[keyLog]}, args)
 		return err
 	})
 	for i := 1; i < len(st.sizes) && err == nil; {
@@ -163,7 +163,7 @@ func (s *Store) unstage(ctx context.Context, c call, st *staged) {
 // it did.
 func (s *Store) dropStaged(ctx context.Context, keys []string, member string) (dropped bool, err error) {
 	err = s.ask(ctx, func() error {
-		reply, err := eval(ctx, s.client, unstageScript, []string{keys[keyStaged], keys[keyLog]}, []any{member})
+		reply, err := s.fcall(ctx, s.client, unstageFn, []string{keys[keyStaged], keys[keyLog]}, []any{member})
 		dropped = dropped || reply == int64(1)
 		return err
 	})

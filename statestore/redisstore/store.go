@@ -26,7 +26,7 @@ type Store struct {
 
 	sweeps atomic.Uint32 // begun
 
-	// skew is added to the clock of every script: tests move it.
+	// skew is added to the clock of every call: tests move it.
 	skew *atomic.Int64
 
 	closing context.Context //nolint:containedctx // the life of the store, not of a call

@@ -52,9 +52,9 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 // findDue asks every partition for up to n of each kind, from the first on.
 func (s *Store) findDue(ctx context.Context, first, n int) ([]due, error) {
 	total := s.keys.partitions
-	replies, err := s.fanout(ctx, dueScript, s.everyPartition(func(i int) scriptCall {
+	replies, err := s.fanout(ctx, dueFn, s.everyPartition(func(i int) fnCall {
 		p := (first + i) % total
-		return scriptCall{keys: []string{s.keys.due(p), s.keys.staged(p)}, args: []any{s.skewMillis(), n}}
+		return fnCall{keys: []string{s.keys.due(p), s.keys.staged(p)}, args: []any{n}}
 	}))
 	if err != nil {
 		return nil, err
@@ -76,16 +76,16 @@ func (s *Store) findDue(ctx context.Context, first, n int) ([]due, error) {
 // endSessions ends the sessions whose time is over, and files the others where
 // they belong.
 func (s *Store) endSessions(ctx context.Context, d due) (ended int, err error) {
-	calls := make([]scriptCall, 0, len(d.sessions))
+	calls := make([]fnCall, 0, len(d.sessions))
 	for _, member := range d.sessions {
 		digest, _ := member.(string)
 		if len(digest) != len(statestore.SessionDigest{}) {
 			return 0, fmt.Errorf("due list: %w", ErrDamaged)
 		}
 		c := s.callOn(statestore.SessionDigest([]byte(digest)), "")
-		calls = append(calls, scriptCall{keys: c.keys, args: c.args()})
+		calls = append(calls, fnCall{keys: c.keys, args: c.args()})
 	}
-	replies, err := s.fanout(ctx, expireScript, calls)
+	replies, err := s.fanout(ctx, expireFn, calls)
 	if err != nil {
 		return 0, err
 	}

@@ -155,6 +155,7 @@ local function store(r, w)
 end
 
 local function run()
+  page = {}
   local w = read_write()
   local r, t = find()
   local no = check_ended(r, t, w.handle, {})
@@ -185,4 +186,6 @@ local function run()
   return out
 end
 
-return run()
+session('append', WRITES, run)
+-- judge is append while memory is full: it answers what was stored before, or refuses.
+session('judge', FREES, run)

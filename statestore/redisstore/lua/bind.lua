@@ -3,18 +3,17 @@
 -- ARGV[6]  owner  [7] floors of the handle it was hinted with  [8] affinity key  [9] names
 --    [10]  affinity  [11] tombstone, in ms
 -- Returns {'ok', now, 1 if it did}
-local owner, handle = ARGV[6], floors(ARGV[7])
-
-local function bindable(r, t)
+local function bindable(r, t, owner, handle)
   if is_fenced(owner) or check_ended(r, t, handle, {}) or handle[1][2] ~= 0 then return nil end
   if r then return r[VERSION] == 0 and r[EPOCH] == handle[1][1] and r or nil end
   return t.why ~= DELETED and fresh(t, ARGV[9], ARGV[8]) or nil
 end
 
 local function run()
+  local owner, handle = ARGV[6], floors(ARGV[7])
   local r, t = find()
   if r and r[LASTCALL] == call then return { 'ok', now, 1 } end
-  r = bindable(r, t)
+  r = bindable(r, t, owner, handle)
   if not r then return { 'ok', now, 0 } end
   rebind(r, owner, REPORTED)
   if not r.stored then r[BORN] = r[EPOCH] end
@@ -24,4 +23,4 @@ local function run()
   return { 'ok', now, 1 }
 end
 
-return run()
+session('bind', WRITES, run)

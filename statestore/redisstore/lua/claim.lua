@@ -6,7 +6,7 @@
 -- Returns {'ok', now, changed, record, tombstone epoch, why} and, of an accepted loss, version and turns
 --          that are here and the version that was promised (else 0); the record is '' when there is
 --          nothing to claim. Or a refusal.
-local by, handle, have = ARGV[6], ARGV[7] ~= '' and floors(ARGV[7]) or nil, floors(ARGV[9])
+local by, handle, have
 
 -- accepted turns the refusal of a store that lost something into the loss, if the claimant accepts it.
 local function accepted(no)
@@ -45,6 +45,7 @@ local function take(r, lost)
 end
 
 local function run()
+  by, handle, have = ARGV[6], ARGV[7] ~= '' and floors(ARGV[7]) or nil, floors(ARGV[9])
   local r, t = find()
   if r and r[LASTCALL] == call then
     again(r)
@@ -68,4 +69,4 @@ local function run()
   return answer(r, t, 1, lost)
 end
 
-return run()
+session('claim', FREES, run)

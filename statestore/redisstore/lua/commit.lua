@@ -1,6 +1,6 @@
 -- commit.lua makes the changes of a transaction on the fleet, if all it looked at is as it was.
 -- KEYS[1] this transaction  [2...] hashes and sorted sets
--- ARGV[1] ms added to the clock  [2] channel of the feed  [3] clock of the reads  [4] ms they are good for
+-- ARGV[2] channel of the feed  [3] clock of the reads  [4] ms they are good for
 --     [5] ms to remember that it was made
 --     [6...] steps: 'is' key field value   the field has the value ('' for none)
 --                   'set' key field value, 'del' key field
@@ -8,23 +8,9 @@
 --                   'up' key field         a counter grows, at least to the clock
 --                   'tell' event
 -- Returns 1, or 0 when something changed meanwhile
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1]
--- A commit that is sent again, because no answer came, has been made.
-if redis.call('EXISTS', KEYS[1]) == 1 then return 1 end
-if now - ARGV[3] > tonumber(ARGV[4]) then return 0 end
+local SIZE = { is = 4, set = 4, del = 3, add = 4, rem = 3, up = 3, tell = 2 }
 
-local size = { is = 4, set = 4, del = 3, add = 4, rem = 3, up = 3, tell = 2 }
-local i = 6
-while i <= #ARGV do
-  if ARGV[i] == 'is' then
-    if (redis.call('HGET', KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2]) or '') ~= ARGV[i + 3] then return 0 end
-  end
-  i = i + size[ARGV[i]]
-end
-
-local step = {
-  is = function() end,
+local STEP = {
   set = function(key, field, value) redis.call('HSET', key, field, value) end,
   del = function(key, field) redis.call('HDEL', key, field) end,
   add = function(key, member, score) redis.call('ZADD', key, score, member) end,
@@ -33,14 +19,33 @@ local step = {
     redis.call('HSET', key, field, math.max((redis.call('HGET', key, field) or 0) + 1, now))
   end,
 }
-i = 6
-while i <= #ARGV do
-  if ARGV[i] == 'tell' then
-    redis.call('PUBLISH', ARGV[2], ARGV[i + 1])
-  else
-    step[ARGV[i]](KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2], ARGV[i + 3])
+
+-- holds_still reports whether everything is as it was read.
+local function holds_still()
+  local i = 6
+  while i <= #ARGV do
+    if ARGV[i] == 'is' then
+      local value = redis.call('HGET', KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2])
+      if (value or '') ~= ARGV[i + 3] then return false end
+    end
+    i = i + SIZE[ARGV[i]]
   end
-  i = i + size[ARGV[i]]
+  return now - ARGV[3] <= tonumber(ARGV[4])
 end
-if ARGV[5] ~= '0' then redis.call('SET', KEYS[1], 1, 'PX', ARGV[5]) end
-return 1
+
+register('commit', FREES, function()
+  -- A commit that is sent again, because no answer came, has been made.
+  if redis.call('EXISTS', KEYS[1]) == 1 then return 1 end
+  if not holds_still() then return 0 end
+  local i = 6
+  while i <= #ARGV do
+    if ARGV[i] == 'tell' then
+      redis.call('PUBLISH', ARGV[2], ARGV[i + 1])
+    elseif ARGV[i] ~= 'is' then
+      STEP[ARGV[i]](KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2], ARGV[i + 3])
+    end
+    i = i + SIZE[ARGV[i]]
+  end
+  if ARGV[5] ~= '0' then redis.call('SET', KEYS[1], 1, 'PX', ARGV[5]) end
+  return 1
+end)

@@ -3,9 +3,8 @@
 -- ARGV[6]  floors of the handle, '' for an operator  [7] tombstone, in ms
 -- Returns {'ok', now, 1 if it existed, epoch of the tombstone, 1 if a call of before had done it} and
 --          the placements it had, owner and value in turn; or a refusal
-local handle = ARGV[6] ~= '' and floors(ARGV[6]) or nil
-
 local function run()
+  local handle = ARGV[6] ~= '' and floors(ARGV[6]) or nil
   local r, t = find()
   if not r and t.call == call and t.why == DELETED then
     redis.call('SET', tombKey, redis.call('GET', tombKey), 'KEEPTTL')
@@ -19,4 +18,4 @@ local function run()
   return { 'ok', now, 1, t.epoch, 0, placed }
 end
 
-return run()
+session('delete', FREES, run)

@@ -25,4 +25,4 @@ local function run()
   return { now, '', t.epoch, t.why, ended and 1 or 0 }
 end
 
-return run()
+session('expire', FREES, run)

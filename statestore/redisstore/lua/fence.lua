@@ -1,16 +1,18 @@
 -- fence.lua changes a hash of fences.
--- KEYS[1] fences   ARGV[1] job, '' for none  [2] its token  [3] how many fields to set
---                  [4...] fields to set, then fields to drop: 'i' pool NUL instance NUL incarnation, 'j' job
+-- KEYS[1] fences   ARGV[2] job, '' for none  [3] its token  [4] how many fields to set
+--                  [5...] fields to set, then fields to drop: 'i' pool NUL instance NUL incarnation, 'j' job
 -- Returns 1
-if ARGV[1] ~= '' then
-  local seen = tonumber(redis.call('HGET', KEYS[1], 'j' .. ARGV[1]) or 0)
-  if tonumber(ARGV[2]) > seen then redis.call('HSET', KEYS[1], 'j' .. ARGV[1], ARGV[2]) end
-end
-for i = 4, #ARGV do
-  if i < 4 + ARGV[3] then
-    redis.call('HSET', KEYS[1], ARGV[i], 1)
-  else
-    redis.call('HDEL', KEYS[1], ARGV[i])
+register('fence', FREES, function()
+  if ARGV[2] ~= '' then
+    local seen = tonumber(redis.call('HGET', KEYS[1], 'j' .. ARGV[2]) or 0)
+    if tonumber(ARGV[3]) > seen then redis.call('HSET', KEYS[1], 'j' .. ARGV[2], ARGV[3]) end
   end
-end
-return 1
+  for i = 5, #ARGV do
+    if i < 5 + ARGV[4] then
+      redis.call('HSET', KEYS[1], ARGV[i], 1)
+    else
+      redis.call('HDEL', KEYS[1], ARGV[i])
+    end
+  end
+  return 1
+end)

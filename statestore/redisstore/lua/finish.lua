@@ -2,9 +2,8 @@
 -- KEYS     see session.lua
 -- ARGV[6]  owner  [7] floors of its handle  [8] tombstone, in ms
 -- Returns a receipt as session.lua makes it, or a refusal
-local by, handle = ARGV[6], floors(ARGV[7])
-
 local function run()
+  local by, handle = ARGV[6], floors(ARGV[7])
   local r, t = find()
   if r and r[LASTCALL] == call then
     again(r)
@@ -19,4 +18,4 @@ local function run()
   return receipt(r)
 end
 
-return run()
+session('finish', FREES, run)

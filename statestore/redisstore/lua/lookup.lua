@@ -1,6 +1,7 @@
--- lookup.lua reads a session and the clock that its times are told by.
--- KEYS[1] record  [2] tombstone   ARGV[1] ms added to the clock
+-- lookup.lua reads a session.
+-- KEYS[1] record  [2] tombstone
 -- Returns {now, record, tombstone}; what is not there is nil
-local time = redis.call('TIME')
-local got = redis.call('MGET', KEYS[1], KEYS[2])
-return { time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1], got[1], got[2] }
+register('lookup', READS, function()
+  local record = redis.call('GET', KEYS[1])
+  return { now, record, not record and redis.call('GET', KEYS[2]) }
+end)

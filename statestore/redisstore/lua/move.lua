@@ -3,9 +3,8 @@
 -- ARGV[6]  owner from  [7] epoch of the session when the move was planned  [8] owner to, '' unbinds
 --     [9]  job  [10] token of the job
 -- Returns a receipt as session.lua makes it, or a refusal
-local from, epoch, to = ARGV[6], tonumber(ARGV[7]), ARGV[8]
-
 local function run()
+  local from, epoch, to = ARGV[6], tonumber(ARGV[7]), ARGV[8]
   local r, t = find()
   if r and r[LASTCALL] == call then
     again(r)
@@ -21,4 +20,4 @@ local function run()
   return receipt(r)
 end
 
-return run()
+session('move', FREES, run)

@@ -1,11 +1,11 @@
 -- peek.lua reads what a transaction on the fleet looks at, at one moment.
--- KEYS[...] hashes   ARGV[1] ms added to the clock  [2...] number of a hash and a field of it, in turn;
---           the field '*' is the whole hash
+-- KEYS[...] hashes   ARGV[2...] number of a hash and a field of it, in turn; the field '*' is the whole hash
 -- Returns {now, value, ...}; what is not there is nil
-local time = redis.call('TIME')
-local out = { time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1] }
-for i = 2, #ARGV, 2 do
-  local key = KEYS[tonumber(ARGV[i])]
-  out[#out + 1] = ARGV[i + 1] == '*' and redis.call('HGETALL', key) or redis.call('HGET', key, ARGV[i + 1])
-end
-return out
+register('peek', READS, function()
+  local out = { now }
+  for i = 2, #ARGV, 2 do
+    local key = KEYS[tonumber(ARGV[i])]
+    out[#out + 1] = ARGV[i + 1] == '*' and redis.call('HGETALL', key) or redis.call('HGET', key, ARGV[i + 1])
+  end
+  return out
+end)

@@ -2,10 +2,10 @@
 -- KEYS     see session.lua
 -- ARGV[6]  owner  [7] descriptors, '' to remove them  [8] most bytes a session
 -- Returns {'ok', now}, {'none'} without a session, {'too_large', most, bytes}
-local by, descriptors, most = ARGV[6], ARGV[7], tonumber(ARGV[8])
 local HEAD = 8 -- the time before the descriptors
 
 local function run()
+  local by, descriptors, most = ARGV[6], ARGV[7], tonumber(ARGV[8])
   local r = find()
   if not r then return { 'none' } end
   if descriptors == '' then
@@ -22,4 +22,4 @@ local function run()
   return { 'ok', now }
 end
 
-return run()
+session('place', WRITES, run)

@@ -3,9 +3,8 @@
 -- ARGV[6]  epoch of the session when it was planned  [7] target  [8] job  [9] token of the job
 --    [10]  ms to hold it, '' to drop it
 -- Returns {'ok', now}, or a refusal
-local epoch, target, job, token = tonumber(ARGV[6]), ARGV[7], ARGV[8], tonumber(ARGV[9])
-
 local function run()
+  local epoch, target, job, token = tonumber(ARGV[6]), ARGV[7], ARGV[8], tonumber(ARGV[9])
   local r, t = find()
   local no = planned(r, t, job, token)
   if no then return no end
@@ -26,4 +25,4 @@ local function run()
   return { 'ok', now }
 end
 
-return run()
+session('reserve', FREES, run)

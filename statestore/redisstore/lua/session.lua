@@ -1,5 +1,5 @@
--- session.lua stands before every transition of a session: it reads the record, ends it when its time
--- is over, and holds what several transitions judge or change. It says in Lua what the package
+-- session.lua holds what the transitions of a session share: it reads the record, ends it when its time
+-- is over, and judges what several of them judge. It says in Lua what the package
 -- statestore/internal/rules says in Go; storetest holds the two to the same answers.
 --
 -- KEYS  1 record  2 tombstone  3 open tail  4 log  5 placements  6 parked writes
@@ -10,11 +10,19 @@
 -- which is sent again, because no answer came, is answered and not judged again.
 --
 -- A transition judges first and writes last: what it returns before save() has changed nothing.
-local recordKey, tombKey, openKey, logKey, placedKey, parkedKey, dueKey, indexKey, fenceKey, stagedKey = unpack(KEYS)
-local channel, digest, pool, call = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1]
+-- Of the session that the call under way is about:
+local recordKey, tombKey, openKey, logKey, placedKey, parkedKey, dueKey, indexKey, fenceKey, stagedKey
+local channel, digest, pool, call
+
+-- session registers a transition of a session.
+local function session(name, flags, run)
+  register(name, flags, function()
+    recordKey, tombKey, openKey, logKey, placedKey, parkedKey, dueKey, indexKey, fenceKey, stagedKey = unpack(KEYS)
+    channel, digest, pool, call = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+    return run()
+  end)
+end
 
 -- The record is one packed string. These are its places in the table that stands for it; codec.go reads
 -- the same. BORN and REWRITTEN stand first, where a load can read them alone.
@@ -31,7 +39,7 @@ local LAYOUT = '>BI6I6I6I6I6I6I6' .. 'I6I6I6I6c8c20c16' .. 'I6BI6I8I6' .. 'I6I8'
 local CREATED_BY_APPEND, REPORTED, CLAIMED, REPLACED, LOST, MOVED, DETACHED, FINISHED = 1, 2, 3, 4, 5, 6, 7, 8
 local EXPIRED, DELETED = 1, 2
 local OP, OPS_REMEMBERED, CHANGES_REMEMBERED = 27, 32, 16 -- an op: c8 op, c16 content, I3 kept
-local NOTHING8 = string.rep('\0', 8)
+local NOTHING8 = '\0\0\0\0\0\0\0\0'
 
 local function encode(r)
   return struct.pack(LAYOUT,
@@ -76,18 +84,19 @@ end
 
 -- find returns the record, or nil, and the tombstone, which is zero where there is none.
 local function find()
-  local got = redis.call('MGET', recordKey, tombKey)
-  if got[1] then
-    local r = { struct.unpack(LAYOUT, got[1]) }
-    r[OPS] = string.sub(got[1], r[OPS])
-    r.stored, r.found = got[1], r[OWNER]
+  local stored = redis.call('GET', recordKey)
+  if stored then
+    local r = { struct.unpack(LAYOUT, stored) }
+    r[OPS] = string.sub(stored, r[OPS])
+    r.stored, r.found = stored, r[OWNER]
     -- A sweep knows sessions by their digests alone.
     if pool == '' then pool = select(2, struct.unpack('>I2c0I2c0', r[NAMES])) end
     if now < r[EXPIRES] then return r, { epoch = 0, why = 0 } end
     return nil, bury(r, EXPIRED, r[EXPIRES], r[TOMBLIFE])
   end
-  if got[2] then
-    local _, epoch, why, till, by = struct.unpack('>BI6BI6c8', got[2])
+  stored = redis.call('GET', tombKey)
+  if stored then
+    local _, epoch, why, till, by = struct.unpack('>BI6BI6c8', stored)
     if now < till then return nil, { epoch = epoch, why = why, call = by } end
   end
   return nil, { epoch = 0, why = 0 }

@@ -1,12 +1,12 @@
 -- stage.lua begins a staged write with its first chunk. It is announced, so that a sweep finds it if its
 -- writer does not finish it; where there is no session yet, the log key ends by itself.
 -- KEYS[1] staged writes  [2] log
--- ARGV[1] ms added to the clock  [2] the write: digest, tag and number of chunks  [3] ms it may take
+-- ARGV[2] the write: digest, tag and number of chunks  [3] ms it may take
 --     [4] name of the first chunk  [5] the chunk
 -- Returns 1
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1]
-redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[2])
-redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
-redis.call('PEXPIRE', KEYS[2], 2 * ARGV[3], 'NX')
-return 1
+register('stage', WRITES, function()
+  redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[2])
+  redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
+  redis.call('PEXPIRE', KEYS[2], 2 * ARGV[3], 'NX')
+  return 1
+end)

@@ -1,7 +1,9 @@
 -- unstage.lua removes a staged write that no log links.
--- KEYS[1] staged writes  [2] log   ARGV[1] the write: digest, tag and number of chunks
+-- KEYS[1] staged writes  [2] log   ARGV[2] the write: digest, tag and number of chunks
 -- Returns 1 if it was there
-if redis.call('ZREM', KEYS[1], ARGV[1]) == 0 then return 0 end
-local tag, n = struct.unpack('>c8I4', ARGV[1], 17)
-for i = 0, n - 1 do redis.call('HDEL', KEYS[2], tag .. struct.pack('>I4', i)) end
-return 1
+register('unstage', FREES, function()
+  if redis.call('ZREM', KEYS[1], ARGV[2]) == 0 then return 0 end
+  local tag, n = struct.unpack('>c8I4', ARGV[2], 17)
+  for i = 0, n - 1 do redis.call('HDEL', KEYS[2], staged_name(tag, i)) end
+  return 1
+end)

@@ -1,0 +1,100 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// shared are the files whose names all that follow may use, in this order.
+var shared = [...]string{"library", "session", "log"}
+
+// transitions are one file each, which registers what a call names.
+var transitions = [...]string{
+	"append", "claim", "move", "reserve", "finish", "delete", "bind", "place", "expire",
+	"lookup", "views", "due", "count", "stage", "unstage", "fence", "peek", "fleet", "commit",
+}
+
+// library is the source of all transitions as one library of functions, and its
+// name. Redis keeps functions, where it forgets scripts: what a script would build
+// anew at every call, which costs more than the call, is built once. The name is
+// that of the content, so that two versions stand side by side.
+var library, libraryName = composeLibrary()
+
+func composeLibrary() (source, name string) {
+	var b strings.Builder
+	for _, file := range shared {
+		b.WriteString(readLua(file) + "\n")
+	}
+	for _, file := range transitions {
+		b.WriteString("do\n" + readLua(file) + "end\n\n")
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	name = "berth_" + hex.EncodeToString(sum[:4])
+	return fmt.Sprintf("#!lua name=%s\nlocal LIBRARY = '%s'\n%s", name, name, b.String()), name
+}
+
+func readLua(file string) string {
+	text, err := luaFiles.ReadFile("lua/" + file + ".lua")
+	if err != nil {
+		panic(err) // the names are constants
+	}
+	return string(text)
+}
+
+// function is the name under which Redis knows a transition.
+func function(transition string) string { return libraryName + "_" + transition }
+
+// The transitions, as calls name them.
+var (
+	appendFn  = function("append")
+	judgeFn   = function("judge")
+	claimFn   = function("claim")
+	moveFn    = function("move")
+	reserveFn = function("reserve")
+	finishFn  = function("finish")
+	deleteFn  = function("delete")
+	bindFn    = function("bind")
+	placeFn   = function("place")
+	expireFn  = function("expire")
+	lookupFn  = function("lookup")
+	viewsFn   = function("views")
+	dueFn     = function("due")
+	countFn   = function("count")
+	stageFn   = function("stage")
+	unstageFn = function("unstage")
+	fenceFn   = function("fence")
+	peekFn    = function("peek")
+	fleetFn   = function("fleet")
+	commitFn  = function("commit")
+)
+
+// notLoaded reports whether err says that the server does not have the library: it
+// is new, or was flushed.
+func notLoaded(err error) bool { return redis.HasErrorPrefix(err, "Function not found") }
+
+// loadLibrary gives every primary the library.
+func (s *Store) loadLibrary(ctx context.Context) error {
+	load := func(ctx context.Context, on *redis.Client) error {
+		err := on.FunctionLoad(ctx, library).Err()
+		if err != nil && strings.Contains(err.Error(), "already exists") {
+			return nil
+		}
+		return err
+	}
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, load)
+	case *redis.Client:
+		return load(ctx, c)
+	}
+	return nil
+}
