@@ -85,6 +85,10 @@ func LoadTokens(path string) (*Tokens, error) {
 	if err := dec.Decode(&list); err != nil {
 		return nil, fmt.Errorf("read tokens from %s: %w", path, err)
 	}
+	if len(list) == 0 || dec.More() {
+		// An empty set of tokens would accept everybody.
+		return nil, fmt.Errorf("read tokens from %s: want one array with at least one token", path)
+	}
 	t, err := NewTokens(list)
 	if err != nil {
 		return nil, fmt.Errorf("tokens in %s: %w", path, err)
@@ -103,6 +107,9 @@ func NewTokens(list []Token) (*Tokens, error) {
 		p, err := tok.principal()
 		if err != nil {
 			return nil, fmt.Errorf("token %q: %w", tok.Name, err)
+		}
+		if other := t.byDigest[digest]; other != nil {
+			return nil, fmt.Errorf("tokens %q and %q have the same secret", other.name, tok.Name)
 		}
 		t.byDigest[digest] = p
 	}
@@ -142,6 +149,14 @@ func (t Token) principal() (*principal, error) {
 	if len(p.tenants) == 0 {
 		p.tenants = []string{statestore.DefaultName}
 	}
+	for _, s := range p.scopes {
+		if s != ScopeContent {
+			return nil, fmt.Errorf("unknown scope %q", s)
+		}
+	}
+	if err := checkNames(p); err != nil {
+		return nil, err
+	}
 	for _, n := range t.Networks {
 		prefix, err := netip.ParsePrefix(n)
 		if err != nil {
@@ -150,6 +165,28 @@ func (t Token) principal() (*principal, error) {
 		p.networks = append(p.networks, prefix)
 	}
 	return p, nil
+}
+
+// checkNames refuses names that no tenant, pool or instance can have: they are
+// mistakes that would lock the bearer out, or in.
+func checkNames(p *principal) error {
+	for _, t := range p.tenants {
+		if err := statestore.ValidateName("tenant", t); t != "*" && err != nil {
+			return err
+		}
+	}
+	for _, pool := range p.pools {
+		if err := statestore.ValidateName("pool", pool); err != nil {
+			return err
+		}
+	}
+	for _, id := range p.ids {
+		stem := strings.TrimSuffix(id, "*")
+		if err := statestore.ValidateInstanceID(stem); id != "*" && err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // identify finds the bearer. X-Berth-Token wins over Authorization, which may be
@@ -178,9 +215,10 @@ func (p *principal) may(role Role) bool { return slices.Contains(p.roles, role) 
 // reads reports whether the bearer may see what a conversation says.
 func (p *principal) reads() bool { return p.may(RoleWorker) || slices.Contains(p.scopes, ScopeContent) }
 
-// tenant is the tenant of a call that asked for want; empty takes the token's.
+// tenant is the tenant of a call that asked for want; empty takes the token's. A
+// tenant that the token is not for looks like one without sessions.
 func (p *principal) tenant(want string) (string, error) {
-	if want == "" || want == p.tenants[0] {
+	if want == "" {
 		if p.tenants[0] == "*" {
 			return statestore.DefaultName, nil
 		}
@@ -190,7 +228,7 @@ func (p *principal) tenant(want string) (string, error) {
 		return "", err
 	}
 	if !slices.Contains(p.tenants, "*") && !slices.Contains(p.tenants, want) {
-		return "", newProblem("forbidden", "the token is not for this tenant")
+		return "", newProblem("not_found", "the token's tenants have no such session")
 	}
 	return want, nil
 }

@@ -2,9 +2,10 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,12 +23,15 @@ type fleetStore interface {
 	Policies(ctx context.Context) (map[string]statestore.Policy, error)
 }
 
+// fleetTimeout bounds a read of the registry that no caller waits for.
+const fleetTimeout = 5 * time.Second
+
 // fleet keeps this process's image of all pools.
 type fleet struct {
-	store  fleetStore
-	image  atomic.Pointer[fleetImage]
-	reload sync.Mutex
-	wake   chan struct{}
+	store fleetStore
+	image atomic.Pointer[fleetImage]
+	turn  chan struct{} // holds a token while the registry is being read
+	wake  chan struct{}
 }
 
 // fleetImage is everything known of the fleet at one version. It is immutable.
@@ -37,8 +41,10 @@ type fleetImage struct {
 	pools     map[string]*pool
 	instances map[string]*statestore.Instance
 	models    map[string]string // model name → pool
+	began     time.Time         // monotonic: the image has all that was stored before
 	read      time.Time         // monotonic, when view.Now was the store's clock
 	loaded    bool
+	broken    map[string]error // pools whose stored policy or members make no snapshot
 }
 
 // pool is one pool of the image.
@@ -49,7 +55,7 @@ type pool struct {
 }
 
 func newFleet(store fleetStore) *fleet {
-	f := &fleet{store: store, wake: make(chan struct{}, 1)}
+	f := &fleet{store: store, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	f.image.Store(&fleetImage{read: time.Now()})
 	return f
 }
@@ -91,6 +97,17 @@ func (f *fleet) instance(ctx context.Context, who statestore.Owner) (*statestore
 	return in, nil
 }
 
+// instanceIn is the same for an instance that has to be in the pool of a session:
+// the session of the same id in another pool is another session, and one that a
+// pool's instances do not own cannot be routed there.
+func (s *Server) instanceIn(ctx context.Context, who statestore.Owner, pool string) (*statestore.Instance, error) {
+	in, err := s.fleet.instance(ctx, who)
+	if err == nil && in.Pool != pool {
+		err = invalid("header.X-Berth-Pool", "the instance is registered in pool "+in.Pool+", not in "+pool)
+	}
+	return in, err
+}
+
 // gone reports an owner that the fleet lost: not registered, down, or another
 // boot since.
 func (i *fleetImage) gone(o statestore.Owner) bool {
@@ -103,7 +120,7 @@ func (f *fleet) run(ctx context.Context, onError func(error)) {
 	tick := time.NewTicker(fleetPoll)
 	defer tick.Stop()
 	for {
-		if err := f.refresh(ctx); err != nil && ctx.Err() == nil {
+		if err := f.poll(ctx); err != nil && ctx.Err() == nil {
 			onError(err)
 		}
 		select {
@@ -123,10 +140,38 @@ func (f *fleet) nudge() {
 	}
 }
 
-// refresh reads the registry and swaps in a new image if it changed.
+// poll reads the registry on nobody's behalf, and returns also what is wrong with
+// what it found.
+func (f *fleet) poll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
+	defer cancel()
+	known := f.now().broken
+	if err := f.refresh(ctx); err != nil {
+		return err
+	}
+	var news []error
+	for name, err := range f.now().broken {
+		if known[name] == nil {
+			news = append(news, fmt.Errorf("pool %s: %w", name, err))
+		}
+	}
+	return errors.Join(news...)
+}
+
+// refresh reads the registry and swaps in a new image. Of many callers, those
+// that come while another waits are served by the same read.
 func (f *fleet) refresh(ctx context.Context) error {
-	f.reload.Lock()
-	defer f.reload.Unlock()
+	asked := time.Now()
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("read fleet: %w", ctx.Err())
+	}
+	defer func() { <-f.turn }()
+	if f.now().began.After(asked) {
+		return nil
+	}
+	began := time.Now()
 	policies, err := f.store.Policies(ctx)
 	if err != nil {
 		return fmt.Errorf("read policies: %w", err)
@@ -135,21 +180,17 @@ func (f *fleet) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read fleet: %w", err)
 	}
-	next, err := f.now().advance(view, policies)
-	if err != nil {
-		return err
-	}
-	f.image.Store(next)
+	f.image.Store(f.now().advance(began, view, policies))
 	return nil
 }
 
 // advance builds the image that follows i; what has not changed is taken over.
-func (i *fleetImage) advance(view statestore.FleetView, policies map[string]statestore.Policy) (*fleetImage, error) {
-	next := &fleetImage{view: view, policies: policies, read: time.Now(), loaded: true}
+func (i *fleetImage) advance(began time.Time, view statestore.FleetView, policies map[string]statestore.Policy) *fleetImage {
+	next := &fleetImage{view: view, policies: policies, began: began, read: time.Now(), loaded: true}
 	samePolicies := maps.EqualFunc(i.policies, policies, func(a, b statestore.Policy) bool { return a.Version == b.Version })
 	if i.loaded && samePolicies && view.Version == i.view.Version {
-		next.pools, next.instances, next.models = i.pools, i.instances, i.models
-		return next, nil
+		next.pools, next.instances, next.models, next.broken = i.pools, i.instances, i.models, i.broken
+		return next
 	}
 	byPool := map[string][]routing.Instance{}
 	next.instances = make(map[string]*statestore.Instance, len(view.Instances))
@@ -161,37 +202,48 @@ func (i *fleetImage) advance(view statestore.FleetView, policies map[string]stat
 	for name := range policies {
 		byPool[name] = byPool[name] // a pool exists from its first policy on
 	}
-	next.pools = make(map[string]*pool, len(byPool))
-	next.models = map[string]string{}
-	for name, members := range byPool {
-		p, err := newPool(name, view.Version, policies[name], members, i.pools[name])
-		if err != nil {
-			return nil, err
-		}
-		next.pools[name] = p
-		for _, m := range p.policy.Models {
-			next.models[m] = name
-		}
+	next.pools, next.models, next.broken = make(map[string]*pool, len(byPool)), map[string]string{}, map[string]error{}
+	// In order, so that every process gives a model that two pools list to the same.
+	for _, name := range slices.Sorted(maps.Keys(byPool)) {
+		next.addPool(name, policies[name], byPool[name], i.pools[name])
 	}
-	return next, nil
+	return next
 }
 
-func newPool(name string, version uint64, stored statestore.Policy, members []routing.Instance, prev *pool) (*pool, error) {
+// addPool makes one pool of the image. What is wrong with it must not hold up the
+// others: a policy that cannot be read leaves the last one in force, and one whose
+// ring or bound makes no snapshot keeps its lifetimes.
+func (i *fleetImage) addPool(name string, stored statestore.Policy, members []routing.Instance, prev *pool) {
 	policy, err := parsePolicy(stored.Doc)
 	if err != nil {
-		return nil, fmt.Errorf("pool %s: %w", name, err)
+		i.broken[name] = err
+		policy = defaultPolicy
+		if prev != nil {
+			policy = prev.policy
+		}
 	}
+	spec := routing.Spec{Version: i.view.Version, LoadVersion: i.view.Version, Policy: policy.routing, Instances: members}
 	var before *routing.Snapshot
 	if prev != nil {
 		before = prev.snapshot
 	}
-	snapshot, err := routing.NewSnapshot(routing.Spec{
-		Version: version, LoadVersion: version, Policy: policy.routing, Instances: members,
-	}, before)
+	snapshot, err := routing.NewSnapshot(spec, before)
 	if err != nil {
-		return nil, fmt.Errorf("pool %s: %w", name, err)
+		i.broken[name] = err
+		spec.Policy = routing.DefaultPolicy()
+		if snapshot, err = routing.NewSnapshot(spec, before); err != nil {
+			snapshot = before
+		}
 	}
-	return &pool{name: name, snapshot: snapshot, policy: policy}, nil
+	if snapshot == nil {
+		return
+	}
+	i.pools[name] = &pool{name: name, snapshot: snapshot, policy: policy}
+	for _, m := range policy.Models {
+		if _, taken := i.models[m]; !taken {
+			i.models[m] = name
+		}
+	}
 }
 
 // routingInstance is what a decision sees of a stored instance.

@@ -50,7 +50,8 @@ type listInstancesOutput struct {
 }
 
 func (s *Server) listInstances(ctx context.Context, in *listInstancesInput) (*listInstancesOutput, error) {
-	if _, err := require(ctx, RoleOperator); err != nil {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
 		return nil, err
 	}
 	counts, err := s.store.CountSessions(ctx)
@@ -63,7 +64,7 @@ func (s *Server) listInstances(ctx context.Context, in *listInstancesInput) (*li
 	out.Body.Instances, out.Body.SnapshotVersion = []instanceDocument{}, image.view.Version
 	for i := range image.view.Instances {
 		instance := &image.view.Instances[i]
-		if in.Pool != "" && instance.Pool != in.Pool {
+		if in.Pool != "" && instance.Pool != in.Pool || p.allowPool(instance.Pool) != nil {
 			continue
 		}
 		doc := instanceBody(instance, image)
@@ -100,17 +101,21 @@ type drainCost struct {
 // getInstance reads an instance and says whether stopping it would hurt: only
 // `drained` is safe, and what is missing is named.
 func (s *Server) getInstance(ctx context.Context, in *instanceInput) (*getInstanceOutput, error) {
-	if _, err := require(ctx, RoleOperator, RoleWorker); err != nil {
+	p, err := require(ctx, RoleOperator, RoleWorker)
+	if err != nil {
 		return nil, err
 	}
-	s.seeFleet(ctx)
-	image := s.fleet.now()
-	instance := image.instances[in.ID]
-	if instance == nil {
-		return nil, statestore.ErrUnknownInstance
+	if !p.may(RoleOperator) {
+		if err := p.allowInstance(in.ID); err != nil {
+			return nil, err
+		}
+	}
+	instance, err := s.instanceFor(ctx, p, in.ID)
+	if err != nil {
+		return nil, err
 	}
 	out := new(getInstanceOutput)
-	out.Body.instanceDocument = instanceBody(instance, image)
+	out.Body.instanceDocument = instanceBody(instance, s.fleet.now())
 	for v, err := range s.store.SessionsOf(ctx, instance.Pool, instance.ID) {
 		if err != nil {
 			return nil, fmt.Errorf("read the sessions of instance %s: %w", in.ID, err)
@@ -147,6 +152,16 @@ func reasonsAgainst(in *statestore.Instance, sessions int) []because {
 	return list
 }
 
+// instanceFor finds an instance that the bearer may see and change.
+func (s *Server) instanceFor(ctx context.Context, p *principal, id string) (*statestore.Instance, error) {
+	s.seeFleet(ctx)
+	instance := s.fleet.now().instances[id]
+	if instance == nil {
+		return nil, statestore.ErrUnknownInstance
+	}
+	return instance, p.allowPool(instance.Pool)
+}
+
 type stateOutput struct {
 	Body struct {
 		State string `json:"state"`
@@ -155,7 +170,9 @@ type stateOutput struct {
 
 func (s *Server) cordon(ctx context.Context, in *instanceInput) (*stateOutput, error) {
 	return s.changeLifecycle(ctx, in.ID, "cordon", statestore.LifecycleChange{
-		From: []statestore.Lifecycle{statestore.Warming, statestore.Ready, statestore.Cordoned}, To: statestore.Cordoned,
+		// One that is warming takes no session anyway, and uncordoning it later would
+		// call it ready although it never said so.
+		From: []statestore.Lifecycle{statestore.Ready, statestore.Cordoned}, To: statestore.Cordoned,
 	})
 }
 
@@ -170,10 +187,9 @@ func (s *Server) changeLifecycle(ctx context.Context, id, action string, change 
 	if err != nil {
 		return nil, err
 	}
-	s.seeFleet(ctx)
-	instance := s.fleet.now().instances[id]
-	if instance == nil {
-		return nil, statestore.ErrUnknownInstance
+	instance, err := s.instanceFor(ctx, p, id)
+	if err != nil {
+		return nil, err
 	}
 	if instance.Lifecycle == statestore.Drained && change.To == statestore.Ready {
 		// Sessions may be bound to it again.
@@ -208,10 +224,9 @@ func (s *Server) overrideInstance(ctx context.Context, in *overrideInput) (*stat
 	if err != nil {
 		return nil, err
 	}
-	s.seeFleet(ctx)
-	instance := s.fleet.now().instances[in.ID]
-	if instance == nil {
-		return nil, statestore.ErrUnknownInstance
+	instance, err := s.instanceFor(ctx, p, in.ID)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkLabels(in.Body.Labels); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 	maxLabels      = 64
 	maxLabelBytes  = 256
 	maxCompatBytes = 16 << 10
-	maxWeight      = 10_000
+	maxInstances   = 10_000 // of all pools
 )
 
 type registerInput struct {
@@ -31,17 +32,18 @@ type registerInput struct {
 		Incarnation   string            `json:"incarnation,omitempty" maxLength:"128" doc:"the present one updates; otherwise a new one begins"`
 		Weight        *int              `json:"weight,omitempty" minimum:"0" maximum:"10000" doc:"100 is ordinary, 0 takes no new sessions"`
 		Zone          string            `json:"zone,omitempty" maxLength:"128"`
-		Rank          *int              `json:"rank,omitempty" minimum:"0" doc:"data-parallel rank"`
+		Rank          *int              `json:"rank,omitempty" minimum:"0" maximum:"1000000" doc:"data-parallel rank"`
 		Labels        map[string]string `json:"labels,omitempty"`
-		Compat        map[string]any    `json:"compat,omitempty" doc:"what its KV cache is compatible with; see kv/1"`
-		MaxRunning    int               `json:"max_running,omitempty" minimum:"0"`
+		Compat        compat            `json:"compat,omitempty" doc:"what its KV cache is compatible with; see kv/1"`
+		MaxRunning    int               `json:"max_running,omitempty" minimum:"0" maximum:"1000000"`
 		Probe         bool              `json:"probe,omitempty" doc:"probe its health although it sends no heartbeats"`
 		ReportsCached bool              `json:"reports_cached,omitempty" doc:"a missing cached count in usage means 0"`
 	}
 }
 
 type registerOutput struct {
-	Body struct {
+	CacheControl string `header:"Cache-Control"`
+	Body         struct {
 		State       string `json:"state"`
 		Incarnation string `json:"incarnation" doc:"secret of this boot; later calls of the instance carry it"`
 		NextMS      int64  `json:"next_ms" doc:"time to the next heartbeat"`
@@ -68,7 +70,7 @@ func (s *Server) registerInstance(ctx context.Context, in *registerInput) (*regi
 		return nil, fmt.Errorf("register instance %s: %w", in.ID, err)
 	}
 	s.seeFleet(ctx)
-	out := new(registerOutput)
+	out := &registerOutput{CacheControl: "no-store"}
 	out.Body.State, out.Body.Incarnation = stateName(&stored), secret
 	out.Body.NextMS, out.Body.LeaseMS = s.options.HeartbeatEvery.Milliseconds(), s.options.DownAfter.Milliseconds()
 	return out, nil
@@ -86,7 +88,7 @@ func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.Insta
 	b := &in.Body
 	spec := statestore.InstanceSpec{
 		ID: in.ID, Pool: b.Pool, Address: b.Address, Scheme: b.Scheme, Weight: 100, Zone: b.Zone, Rank: b.Rank,
-		Labels: b.Labels, Compat: b.Compat, MaxRunning: b.MaxRunning, Probe: b.Probe, ReportsCached: b.ReportsCached,
+		Labels: b.Labels, MaxRunning: b.MaxRunning, Probe: b.Probe, ReportsCached: b.ReportsCached,
 	}
 	if spec.Pool == "" {
 		spec.Pool = statestore.DefaultName
@@ -106,32 +108,61 @@ func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.Insta
 	if err := p.allowInstance(in.ID); err != nil {
 		return spec, err
 	}
+	if err := s.mayJoin(in.ID, p); err != nil {
+		return spec, err
+	}
 	if err := checkLabels(b.Labels); err != nil {
 		return spec, err
 	}
-	address, err := s.checkAddress(spec.Pool, b.Address)
-	if err != nil {
+	var err error
+	if spec.Compat, err = b.Compat.stored(); err != nil {
 		return spec, err
 	}
-	spec.Address = address
-	return spec, p.allowAddress(address)
+	if spec.Address, err = s.checkAddress(spec.Pool, b.Address); err != nil {
+		return spec, err
+	}
+	return spec, p.allowAddress(spec.Address)
+}
+
+// mayJoin refuses one more instance than a fleet holds, and moving an instance out
+// of a pool that the token is not for.
+func (s *Server) mayJoin(id string, p *principal) error {
+	image := s.fleet.now()
+	if known := image.instances[id]; known != nil {
+		return p.allowPool(known.Pool)
+	}
+	if n := uint64(len(image.instances)); n >= maxInstances {
+		return &statestore.TooLargeError{What: "fleet", Limit: maxInstances, Size: n + 1}
+	}
+	return nil
 }
 
 // checkAddress wants ip:port, or a name where the pool's policy allows names.
 func (s *Server) checkAddress(pool, address string) (string, error) {
 	canonical, err := routing.CanonicalAddress(address)
 	if err == nil {
-		return canonical, nil
+		return canonical, reachable(canonical)
 	}
 	host, port, splitErr := net.SplitHostPort(address)
 	_, portErr := strconv.ParseUint(port, 10, 16)
-	if pl := s.fleet.now().pools[pool]; pl == nil || !pl.policy.AllowNames || splitErr != nil || portErr != nil {
+	if pl := s.fleet.now().pools[pool]; pl == nil || !pl.policy.AllowNames || splitErr != nil || portErr != nil || port == "0" {
 		return "", invalid("body.address", err.Error())
 	}
 	if err := statestore.ValidateName("host name", host); err != nil {
 		return "", invalid("body.address", "the host name may hold only letters, digits, '.', '_' and '-'")
 	}
 	return address, nil
+}
+
+// reachable refuses an address that means something else on every machine, or
+// nothing: a zone, whose name may hold any character, the unspecified address, and
+// port 0.
+func reachable(canonical string) error {
+	ap, err := netip.ParseAddrPort(canonical)
+	if err != nil || ap.Addr().Zone() != "" || ap.Addr().IsUnspecified() || ap.Addr().IsMulticast() || ap.Port() == 0 {
+		return invalid("body.address", "must be one that others can reach: no zone, not unspecified, a port")
+	}
+	return nil
 }
 
 func checkLabels(labels map[string]string) error {
@@ -168,9 +199,9 @@ type heartbeatInput struct {
 	Body struct {
 		Incarnation   string  `json:"incarnation" minLength:"1" maxLength:"128"`
 		Ready         bool    `json:"ready,omitempty" doc:"true ends warming"`
-		Running       int     `json:"running" minimum:"0"`
-		Waiting       int     `json:"waiting" minimum:"0"`
-		MaxRunning    int     `json:"max_running,omitempty" minimum:"0"`
+		Running       int     `json:"running" minimum:"0" maximum:"1000000"`
+		Waiting       int     `json:"waiting" minimum:"0" maximum:"1000000"`
+		MaxRunning    int     `json:"max_running,omitempty" minimum:"0" maximum:"1000000"`
 		KVUsage       float64 `json:"kv_usage,omitempty" minimum:"0" maximum:"1"`
 		KVGeneration  uint64  `json:"kv_generation,omitempty" doc:"growing voids the instance's own placements"`
 		PrefixQueries uint64  `json:"prefix_queries,omitempty" doc:"tokens, cumulative"`
@@ -266,6 +297,9 @@ func (s *Server) deregisterInstance(ctx context.Context, in *deregisterInput) (*
 func (s *Server) operatorMayRemove(ctx context.Context, in *deregisterInput) error {
 	p, err := require(ctx, RoleOperator)
 	if err != nil {
+		return err
+	}
+	if _, err := s.instanceFor(ctx, p, in.ID); err != nil {
 		return err
 	}
 	s.audit(p, "deregister", "instance", in.ID, "force", in.Force)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -128,7 +129,8 @@ func (s *Server) refused(ctx context.Context, err error) *Problem {
 	p := s.problem(err)
 	p.Instance = requestID(ctx)
 	s.metrics.refused(p.Code)
-	if p.Status >= http.StatusInternalServerError && p.Code != "not_eligible" {
+	gone := errors.Is(err, context.Canceled) // the caller is, so nobody is told
+	if p.Status >= http.StatusInternalServerError && p.Code != "not_eligible" && !gone {
 		s.log.Warn("call failed", "code", p.Code, "request", p.Instance, "error", p.cause)
 	}
 	return p

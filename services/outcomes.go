@@ -2,8 +2,9 @@ package services
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"berth/statestore"
 	"berth/statestore/handle"
@@ -16,8 +17,8 @@ type outcomesInput struct {
 }
 
 type outcomeBody struct {
-	Session  string         `json:"session,omitempty" maxLength:"256"`
-	Handle   string         `json:"handle,omitempty" maxLength:"160" doc:"that the hint came with"`
+	Session  string         `json:"session,omitempty"`
+	Handle   string         `json:"handle,omitempty" doc:"that the hint came with"`
 	Instance string         `json:"instance" minLength:"1" maxLength:"63" doc:"that served, or failed"`
 	Result   string         `json:"result" enum:"ok,connect,reset,5xx,timeout,busy,client"`
 	Status   int            `json:"status,omitempty"`
@@ -32,65 +33,78 @@ type outcomesOutput struct {
 	}
 }
 
+// bindsAtOnce bounds how many sessions one report binds at the same time.
+const bindsAtOnce = 32
+
 // reportOutcomes takes reports of how requests ended. They feed metrics, and bind
-// sessions that have no stored turns to whoever served them.
+// sessions that have no stored turns to whoever served them. A report with a
+// malformed session id is refused before anything of it counts.
 func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcomesOutput, error) {
 	if _, err := require(ctx, RoleGateway, RoleWorker); err != nil {
 		return nil, err
 	}
-	out := new(outcomesOutput)
+	keys := make([]statestore.SessionKey, len(in.Body.Outcomes))
+	for i, o := range in.Body.Outcomes {
+		if o.Session == "" {
+			continue
+		}
+		var err error
+		if keys[i], err = s.keyFor(ctx, o.Session); err != nil {
+			return nil, err
+		}
+	}
 	image := s.fleet.now()
+	var bound atomic.Int64
+	var group errgroup.Group
+	group.SetLimit(bindsAtOnce)
 	for i := range in.Body.Outcomes {
 		o := &in.Body.Outcomes[i]
 		s.metrics.outcome(Result(o.Result))
-		if instance := image.instances[o.Instance]; instance != nil {
-			s.metrics.usage(parseUsage(o.Usage, instance.ReportsCached))
-			if Result(o.Result) == ResultOK && o.Session != "" && o.Handle != "" {
-				bound, err := s.bindServed(ctx, o, instance)
-				if err != nil {
-					return nil, err
-				}
-				if bound {
-					out.Body.Bound++
-				}
-			}
+		instance := image.instances[o.Instance]
+		if instance == nil {
+			continue
 		}
-		out.Body.Accepted++
+		s.metrics.usage(parseUsage(o.Usage, instance.ReportsCached))
+		if Result(o.Result) != ResultOK || o.Session == "" || o.Handle == "" || instance.Pool != keys[i].Pool {
+			continue
+		}
+		group.Go(func() error {
+			if s.bindServed(ctx, keys[i], o.Handle, instance) {
+				bound.Add(1)
+			}
+			return nil
+		})
 	}
+	_ = group.Wait() // nothing that it runs returns an error
+	out := new(outcomesOutput)
+	out.Body.Accepted, out.Body.Bound = len(in.Body.Outcomes), int(bound.Load())
 	return out, nil
 }
 
 // bindServed binds a session without stored turns to the instance that served it,
-// at the epoch of the handle it was hinted with. A handle that is not good binds
-// nothing; the report still counts.
-func (s *Server) bindServed(ctx context.Context, o *outcomeBody, instance *statestore.Instance) (bool, error) {
-	key, err := s.keyFor(ctx, o.Session)
-	if err != nil {
-		return false, err
-	}
+// at the epoch of the handle it was hinted with. What cannot be bound is left as
+// it is, and the report still counts: the next route decides again.
+func (s *Server) bindServed(ctx context.Context, key statestore.SessionKey, text string, instance *statestore.Instance) bool {
 	digest := key.Digest()
-	h, err := s.handles.Verify(o.Handle, digest, s.fleet.storeWall())
+	h, err := s.handles.Verify(text, digest, s.fleet.storeWall())
 	if err != nil {
-		var bad *handle.Error
-		if errors.As(err, &bad) {
-			s.metrics.refusedHandle(err)
-			return false, nil
-		}
-		return false, err
+		s.metrics.refusedHandle(err)
+		return false
 	}
 	if h.Purpose != handle.Route || h.Floor.Version > 0 {
-		return false, nil
+		return false
 	}
 	bound, err := s.store.Bind(ctx, statestore.Bind{
 		Key: key, Owner: instance.Owner(), Handle: h.Presented(instance.ID), Lifetimes: s.policyOf(key.Pool).lifetimes,
 	})
 	if err != nil {
-		return false, fmt.Errorf("bind a served session: %w", err)
+		s.log.Warn("served session not bound", "session", digest, "instance", instance.ID, "error", err)
+		return false
 	}
 	if bound {
 		s.bindings.forget(digest)
 	}
-	return bound, nil
+	return bound
 }
 
 // usageTokens is what a request's usage object says, whatever the dialect.
@@ -127,12 +141,17 @@ func parseUsage(u map[string]any, reportsCached bool) (t usageTokens) {
 		t.cached, t.known = read, true
 		t.prompt += read + wrote
 	}
+	t.cached = min(t.cached, t.prompt)
 	return t
 }
 
+// maxUsage bounds a count that an engine tells: more is a mistake, and would spoil
+// a counter for good.
+const maxUsage = 1 << 32
+
 func number(m map[string]any, name string) (uint64, bool) {
 	v, ok := m[name].(float64)
-	if !ok || v < 0 {
+	if !ok || v < 0 || v > maxUsage {
 		return 0, false
 	}
 	return uint64(v), true

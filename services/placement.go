@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -14,24 +13,24 @@ import (
 // Placement is one KV-cache descriptor in the format kv/1: where KV for a prefix
 // of a session lies, and who can use it.
 type Placement struct {
-	Tier        string         `json:"tier" enum:"gpu,host,disk,object,slot_file"`
-	URI         string         `json:"uri,omitempty" doc:"where others can read it; without one only the instance itself can"`
-	Tokens      uint64         `json:"tokens" doc:"of the prefix that it covers"`
-	Version     uint64         `json:"version" doc:"of the context that it was made from"`
-	Bytes       uint64         `json:"bytes,omitempty"`
-	BlockTokens uint64         `json:"block_tokens,omitempty"`
-	Generation  uint64         `json:"generation,omitempty" doc:"the instance's kv_generation when it was made"`
-	RemainingMS *int64         `json:"remaining_ms,omitempty" doc:"time until it is gone; absent: not known to end"`
-	Ranks       *Completeness  `json:"ranks,omitempty" doc:"tensor or pipeline ranks that hold their part"`
-	Pools       *Completeness  `json:"pools,omitempty" doc:"KV pools (layers, heads) that are complete"`
-	Compat      map[string]any `json:"compat,omitempty" doc:"engine, model, kv_dtype, block_size, hash_algorithm, hash_seed, tp, pp and whatever else; unknown keys are kept"`
-	MustEqual   []string       `json:"must_equal,omitempty" doc:"keys of compat that must match; default: all that both name"`
+	Tier        string        `json:"tier" enum:"gpu,host,disk,object,slot_file"`
+	URI         string        `json:"uri,omitempty" doc:"where others can read it; without one only the instance itself can"`
+	Tokens      uint64        `json:"tokens" doc:"of the prefix that it covers"`
+	Version     uint64        `json:"version" doc:"of the context that it was made from"`
+	Bytes       uint64        `json:"bytes,omitempty"`
+	BlockTokens uint64        `json:"block_tokens,omitempty"`
+	Generation  uint64        `json:"generation,omitempty" doc:"the instance's kv_generation when it was made; absent: the last that it reported"`
+	RemainingMS *int64        `json:"remaining_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"time until it is gone; absent: not known to end"`
+	Ranks       *Completeness `json:"ranks,omitempty" doc:"tensor or pipeline ranks that hold their part"`
+	Pools       *Completeness `json:"pools,omitempty" doc:"KV pools (layers, heads) that are complete"`
+	Compat      compat        `json:"compat,omitempty" doc:"engine, model, kv_dtype, block_size, hash_algorithm, hash_seed, tp, pp and whatever else; unknown keys are kept"`
+	MustEqual   []string      `json:"must_equal,omitempty" doc:"keys of compat that must match; default: all that both name"`
 }
 
 // Completeness counts parts.
 type Completeness struct {
-	Have int `json:"have"`
-	Want int `json:"want"`
+	Have int `json:"have" minimum:"0"`
+	Want int `json:"want" minimum:"0"`
 }
 
 // Verdict says what a placement is worth to one instance.
@@ -62,7 +61,7 @@ type JudgedPlacement struct {
 // asker is who would use a placement.
 type asker struct {
 	instance string
-	compat   map[string]any
+	compat   map[string]any // as the registry keeps it
 }
 
 // holder is who wrote it: nil if it is not registered as that boot any more.
@@ -116,8 +115,8 @@ func judge(p *Placement, from holder, rec *statestore.Record, who asker) (Verdic
 		return OwnerGone, ""
 	case p.RemainingMS != nil && *p.RemainingMS == 0:
 		return Lapsed, ""
-	case from.alive && !shared && p.Generation < from.generation:
-		return Lapsed, ""
+	case from.alive && p.Generation < from.generation:
+		return Lapsed, "" // made before the cache was reset or the weights changed
 	}
 	if field := mismatch(p, who.compat); field != "" {
 		return Incompatible, field
@@ -136,43 +135,69 @@ func judge(p *Placement, from holder, rec *statestore.Record, who asker) (Verdic
 func (c *Completeness) complete() bool { return c == nil || c.Have >= c.Want }
 
 // mismatch names the first field that must match and does not.
-func mismatch(p *Placement, compat map[string]any) string {
+func mismatch(p *Placement, of map[string]any) string {
 	fields := p.MustEqual
 	if len(fields) == 0 {
 		for k := range p.Compat {
-			if _, both := compat[k]; both {
+			if _, both := of[k]; both {
 				fields = append(fields, k)
 			}
 		}
 		slices.Sort(fields)
 	}
 	for _, f := range fields {
-		if !reflect.DeepEqual(p.Compat[f], compat[f]) {
+		theirs, told := p.Compat[f]
+		ours, known := of[f]
+		if told != known || told && plainForm(theirs) != plainForm(ours) {
 			return f
 		}
 	}
 	return ""
 }
 
+// checkPlacements holds a worker's placements to their ranges and returns their
+// stored form. by is the instance that they are of, nil if it is not known; where
+// is their place in the body.
+func checkPlacements(list []Placement, by *statestore.Instance, where string) ([]byte, error) {
+	for i := range list {
+		p := &list[i]
+		at := fmt.Sprintf("%s[%d]", where, i)
+		if !slices.Contains([]string{"gpu", "host", "disk", "object", "slot_file"}, p.Tier) {
+			return nil, invalid(at+".tier", "must be gpu, host, disk, object or slot_file")
+		}
+		if ms := p.RemainingMS; ms != nil && (*ms < 0 || *ms > maxPlacementTime.Milliseconds()) {
+			return nil, invalid(at+".remaining_ms", "must be a duration from 0 to ten years")
+		}
+		if p.Generation == 0 && by != nil {
+			p.Generation = by.LastBeat.KVGeneration
+		}
+	}
+	stored, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("render placements: %w", err)
+	}
+	if n := uint64(len(stored)); n > statestore.MaxPlacementBytes {
+		return nil, &statestore.TooLargeError{What: "kv", Limit: statestore.MaxPlacementBytes, Size: n}
+	}
+	return stored, nil
+}
+
 // maxPlacementTime bounds remaining_ms, so that no sum overflows.
 const maxPlacementTime = 10 * 365 * 24 * time.Hour
 
-// checkPlacements reads a worker's placements and returns their stored form.
-func checkPlacements(raw []json.RawMessage) ([]byte, error) {
+// readPlacements decodes placements that came with a write.
+func readPlacements(raw []json.RawMessage) ([]Placement, error) {
 	list := make([]Placement, len(raw))
 	for i, r := range raw {
+		at := fmt.Sprintf("body.kv[%d]", i)
+		if err := checkJSON(r); err != nil {
+			return nil, located(at, err)
+		}
 		dec := json.NewDecoder(bytes.NewReader(r))
 		dec.DisallowUnknownFields()
-		where := fmt.Sprintf("body.kv[%d]", i)
 		if err := dec.Decode(&list[i]); err != nil {
-			return nil, invalid(where, err.Error())
-		}
-		if !slices.Contains([]string{"gpu", "host", "disk", "object", "slot_file"}, list[i].Tier) {
-			return nil, invalid(where+".tier", "must be gpu, host, disk, object or slot_file")
-		}
-		if ms := list[i].RemainingMS; ms != nil && (*ms < 0 || *ms > maxPlacementTime.Milliseconds()) {
-			return nil, invalid(where+".remaining_ms", "must be a duration from 0 on")
+			return nil, located(at, err)
 		}
 	}
-	return json.Marshal(list)
+	return list, nil
 }

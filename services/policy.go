@@ -15,10 +15,10 @@ import (
 type PoolPolicy struct {
 	Models []string `json:"models,omitempty" doc:"model names that mean this pool"`
 
-	AffinityIdleMS int64 `json:"affinity_idle_ms,omitempty" minimum:"1" doc:"idle time after which a binding lapses"`
-	RetentionMS    int64 `json:"retention_ms,omitempty" minimum:"1" doc:"idle time after which a session ends; also the life of a handle"`
-	MinStickMS     int64 `json:"min_stick_ms,omitempty" minimum:"0" doc:"a breaker moves no binding younger than this"`
-	MaxAgeMS       int64 `json:"max_age_ms,omitempty" minimum:"0" doc:"a binding older than this leaves an owner over its bound; 0 is never"`
+	AffinityIdleMS int64 `json:"affinity_idle_ms,omitempty" minimum:"1" maximum:"315360000000" doc:"idle time after which a binding lapses"`
+	RetentionMS    int64 `json:"retention_ms,omitempty" minimum:"1" maximum:"315360000000" doc:"idle time after which a session ends; also the life of a handle"`
+	MinStickMS     int64 `json:"min_stick_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a breaker moves no binding younger than this"`
+	MaxAgeMS       int64 `json:"max_age_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a binding older than this leaves an owner over its bound; 0 is never"`
 
 	Bound *BoundPolicy `json:"bound,omitempty"`
 	Ring  *RingPolicy  `json:"ring,omitempty"`
@@ -28,7 +28,7 @@ type PoolPolicy struct {
 	AllowNames bool `json:"allow_names,omitempty" doc:"instances may register host names instead of ip:port"`
 
 	Durability       string `json:"durability,omitempty" enum:"memory,fsynced,replicated" doc:"what a write must reach; by default what the store gives"`
-	DurabilityWaitMS int64  `json:"durability_wait_ms,omitempty" minimum:"1" doc:"how long a write waits for it"`
+	DurabilityWaitMS int64  `json:"durability_wait_ms,omitempty" minimum:"1" maximum:"60000" doc:"how long a write waits for it"`
 	OnShortfall      string `json:"on_shortfall,omitempty" enum:"refuse,accept" doc:"whether a write that does not reach it in time is refused (503 not_durable)"`
 }
 
@@ -115,9 +115,12 @@ func (p *poolPolicy) applyRouting() {
 	r.Panic, r.Shed = p.Panic, p.Shed
 }
 
+// maxPolicyTime keeps every duration of a policy, and sums of them, in range.
+const maxPolicyTime = 10 * 365 * 24 * time.Hour
+
 func orMillis(ms int64, otherwise time.Duration) time.Duration {
 	if ms > 0 {
-		return time.Duration(ms) * time.Millisecond
+		return time.Duration(min(ms, maxPolicyTime.Milliseconds())) * time.Millisecond
 	}
 	return otherwise
 }

@@ -26,7 +26,8 @@ type poolDocument struct {
 }
 
 func (s *Server) listPools(ctx context.Context, _ *struct{}) (*listPoolsOutput, error) {
-	if _, err := require(ctx, RoleOperator); err != nil {
+	principal, err := require(ctx, RoleOperator)
+	if err != nil {
 		return nil, err
 	}
 	s.seeFleet(ctx)
@@ -34,6 +35,9 @@ func (s *Server) listPools(ctx context.Context, _ *struct{}) (*listPoolsOutput, 
 	out := new(listPoolsOutput)
 	out.Body.Pools = []poolDocument{}
 	for _, name := range slices.Sorted(maps.Keys(image.pools)) {
+		if principal.allowPool(name) != nil {
+			continue
+		}
 		p := image.pools[name]
 		out.Body.Pools = append(out.Body.Pools, poolDocument{
 			Pool: name, Instances: p.snapshot.Len(), Models: p.policy.Models,
@@ -41,6 +45,22 @@ func (s *Server) listPools(ctx context.Context, _ *struct{}) (*listPoolsOutput, 
 		})
 	}
 	return out, nil
+}
+
+// poolFor finds a pool for an operator who may see it.
+func (s *Server) poolFor(ctx context.Context, name string) (*pool, error) {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.allowPool(name); err != nil {
+		return nil, err
+	}
+	s.seeFleet(ctx)
+	if found := s.fleet.now().pools[name]; found != nil {
+		return found, nil
+	}
+	return nil, newProblem("unknown_pool", "no pool has this name")
 }
 
 type policyInput struct {
@@ -55,15 +75,11 @@ type policyOutput struct {
 }
 
 func (s *Server) getPolicy(ctx context.Context, in *policyInput) (*policyOutput, error) {
-	if _, err := require(ctx, RoleOperator); err != nil {
+	p, err := s.poolFor(ctx, in.Pool)
+	if err != nil {
 		return nil, err
 	}
-	s.seeFleet(ctx)
 	image := s.fleet.now()
-	p := image.pools[in.Pool]
-	if p == nil {
-		return nil, newProblem("unknown_pool", "no pool has this name")
-	}
 	out := new(policyOutput)
 	out.Body.Version, out.Body.Policy = image.policies[in.Pool].Version, p.policy.PoolPolicy
 	return out, nil
@@ -81,6 +97,15 @@ func (s *Server) putPolicy(ctx context.Context, in *putPolicyInput) (*policyOutp
 	}
 	if err := statestore.ValidateName("pool", in.Pool); err != nil {
 		return nil, err
+	}
+	if err := p.allowPool(in.Pool); err != nil {
+		return nil, err
+	}
+	s.seeFleet(ctx)
+	for _, m := range in.Body.Models {
+		if pool, listed := s.fleet.now().models[m]; listed && pool != in.Pool {
+			return nil, invalid("body.models", fmt.Sprintf("%q already means pool %s", m, pool))
+		}
 	}
 	doc, err := json.Marshal(in.Body)
 	if err != nil {
@@ -133,17 +158,13 @@ type ringOutput struct {
 }
 
 func (s *Server) getRing(ctx context.Context, in *ringInput) (*ringOutput, error) {
-	if _, err := require(ctx, RoleOperator); err != nil {
-		return nil, err
-	}
 	name := in.Pool
 	if name == "" {
 		name = statestore.DefaultName
 	}
-	s.seeFleet(ctx)
-	p := s.fleet.now().pools[name]
-	if p == nil {
-		return nil, newProblem("unknown_pool", "no pool has this name")
+	p, err := s.poolFor(ctx, name)
+	if err != nil {
+		return nil, err
 	}
 	out := new(ringOutput)
 	out.Body.Pool, out.Body.SnapshotVersion = name, p.snapshot.Version()

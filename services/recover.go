@@ -15,10 +15,10 @@ import (
 type recoverInput struct {
 	Accept string `header:"Accept" doc:"application/x-ndjson: the record first, then a turn a line"`
 	Body   struct {
-		Session     string    `json:"session" minLength:"1" maxLength:"256"`
-		Handle      string    `json:"handle,omitempty" maxLength:"160"`
-		Instance    string    `json:"instance,omitempty" maxLength:"63"`
-		Incarnation string    `json:"incarnation,omitempty" maxLength:"128"`
+		Session     string    `json:"session" minLength:"1"`
+		Handle      string    `json:"handle,omitempty"`
+		Instance    string    `json:"instance,omitempty"`
+		Incarnation string    `json:"incarnation,omitempty"`
 		Mode        string    `json:"mode,omitempty" enum:"claim,prewarm,read" doc:"default: claim"`
 		Have        *haveBody `json:"have,omitempty" doc:"what the caller's own copy holds"`
 		Turns       string    `json:"turns,omitempty" enum:"all,none" doc:"default: all"`
@@ -27,7 +27,7 @@ type recoverInput struct {
 }
 
 type haveBody struct {
-	Handle string `json:"handle" maxLength:"160"`
+	Handle string `json:"handle"`
 	Turns  uint64 `json:"turns"`
 }
 
@@ -78,8 +78,8 @@ func (s *Server) recoverSession(ctx context.Context, in *recoverInput) (*huma.St
 		return nil, err
 	}
 	s.metrics.recovered(rc.mode, doc.Plan)
-	if p := caller(ctx); rc.instance == nil || reading.Owner != rc.by && rc.mode == "read" {
-		s.audit(p, "read content", "session", rc.digest)
+	if reading.Exists && (rc.instance == nil || reading.Owner != rc.by) {
+		s.audit(caller(ctx), "read content", "session", rc.digest)
 	}
 	if in.Body.Turns == "none" {
 		reading.Turns = nil
@@ -117,7 +117,7 @@ func (s *Server) readRecovery(ctx context.Context, in *recoverInput) (*recovery,
 		if rc.by, err = s.speaker(ctx, b.Instance, b.Incarnation); err != nil {
 			return nil, err
 		}
-		if rc.instance, err = s.fleet.instance(ctx, rc.by); err != nil {
+		if rc.instance, err = s.instanceIn(ctx, rc.by, rc.key.Pool); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +148,7 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 	}
 	claimed, err := s.store.Claim(ctx, c)
 	var stale *statestore.StaleHandleError
-	if errors.As(err, &stale) && !stale.Owner.IsZero() && s.fleet.now().gone(stale.Owner) {
+	if errors.As(err, &stale) && s.lost(ctx, stale.Owner) {
 		c.Gone = stale.Owner
 		claimed, err = s.store.Claim(ctx, c)
 	}
@@ -163,6 +163,15 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 		s.metrics.claimed(claimed)
 	}
 	return claimed, nil
+}
+
+// lost reports whether the fleet lost an owner. Another process may just have
+// registered it: only a registry read from here on can tell that it did not.
+func (s *Server) lost(ctx context.Context, o statestore.Owner) bool {
+	if o.IsZero() || !s.fleet.now().gone(o) {
+		return false
+	}
+	return s.fleet.refresh(ctx) == nil && s.fleet.now().gone(o)
 }
 
 // recoveryDocument is the answer without its turns.

@@ -161,16 +161,14 @@ func (s *Server) Stop() { s.stopping.Store(true) }
 func (s *Server) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		events, err := s.store.Watch(ctx)
-		if err != nil {
-			s.bindings.forgetAll()
-			if !pause(ctx, time.Second) {
-				return nil
+		if err == nil {
+			for e := range events {
+				s.apply(e)
 			}
-			continue
 		}
-		for e := range events {
-			s.apply(e)
-		}
+		// Whatever happens until the next watch is not told.
+		s.apply(statestore.Event{Kind: statestore.EventGap})
+		pause(ctx, time.Second)
 	}
 	return nil
 }

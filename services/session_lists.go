@@ -28,11 +28,18 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 	if err != nil {
 		return nil, err
 	}
-	tenant := ""
-	if !slices.Contains(p.tenants, "*") {
-		if tenant, err = p.tenant(request(ctx).Header.Get(hdrTenant)); err != nil {
+	// Whoever may see every tenant sees all of them, unless it asks for one.
+	tenant := request(ctx).Header.Get(hdrTenant)
+	if tenant != "" || !slices.Contains(p.tenants, "*") {
+		if tenant, err = p.tenant(tenant); err != nil {
 			return nil, err
 		}
+	}
+	if in.Pool == "" && len(p.pools) == 1 {
+		in.Pool = p.pools[0]
+	}
+	if err := p.allowPool(in.Pool); err != nil {
+		return nil, err
 	}
 	views, cursor, err := s.store.List(ctx, statestore.SessionQuery{
 		Tenant: tenant, Pool: in.Pool, Instance: in.Instance, AffinityKey: affinityKey(in.Key), Cursor: in.Cursor, Limit: in.Limit,

@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -66,7 +65,8 @@ func (s *Server) loadSession(ctx context.Context, in *loadInput) (*huma.StreamRe
 	if !p.reads() {
 		// An operator sees records and sizes, not what was said.
 		reading.Turns, reading.Meta = nil, nil
-	} else if p.may(RoleOperator) || p.may(RoleGateway) {
+	} else {
+		// Nothing says that the caller is the owner.
 		s.audit(p, "read content", "session", key.Digest())
 	}
 	return s.stream(wantsLines(in.Accept), s.sessionDocument(&reading.View), &reading), nil
@@ -86,7 +86,7 @@ func present(v *statestore.View) error {
 type finishInput struct {
 	ID   string `path:"id"`
 	Body struct {
-		Handle      string `json:"handle" maxLength:"160"`
+		Handle      string `json:"handle"`
 		Instance    string `json:"instance"`
 		Incarnation string `json:"incarnation"`
 	}
@@ -186,16 +186,23 @@ func (s *Server) deleteSession(ctx context.Context, in *deleteInput) (*deleteOut
 }
 
 // askToForget leaves a task for every instance that may hold a copy of a deleted
-// session; it stands as long as the tombstone.
+// session; it stands as long as the tombstone. A later boot of the instance gets
+// it too: its slot files are those of the boot that wrote them.
 func (s *Server) askToForget(ctx context.Context, key statestore.SessionKey, ended statestore.Ended) (int, error) {
 	var tasks []statestore.Task
+	if len(ended.Placements) > 0 {
+		s.seeFleet(ctx)
+	}
+	image, asked := s.fleet.now(), map[string]bool{}
 	for _, set := range ended.Placements {
-		if _, known := s.fleet.now().instances[set.By.Instance]; !known {
+		instance := image.instances[set.By.Instance]
+		if instance == nil || asked[instance.ID] {
 			continue
 		}
+		asked[instance.ID] = true
 		tasks = append(tasks, statestore.Task{
-			ID:   fmt.Sprintf("forget-%s-%d-%s", key.Digest(), ended.Epoch, set.By.Instance),
-			Kind: statestore.TaskForget, For: set.By, Session: key,
+			ID:   fmt.Sprintf("forget-%s-%d-%s", key.Digest(), ended.Epoch, instance.ID),
+			Kind: statestore.TaskForget, For: instance.Owner(), Session: key,
 		})
 	}
 	if len(tasks) == 0 {
@@ -210,9 +217,9 @@ func (s *Server) askToForget(ctx context.Context, key statestore.SessionKey, end
 type placementsInput struct {
 	ID   string `path:"id"`
 	Body struct {
-		Instance    string           `json:"instance"`
-		Incarnation string           `json:"incarnation"`
-		Placements  []map[string]any `json:"placements" doc:"kv/1; replaces what this instance said before"`
+		Instance    string      `json:"instance"`
+		Incarnation string      `json:"incarnation"`
+		Placements  []Placement `json:"placements" doc:"kv/1; replaces what this instance said before"`
 	}
 }
 
@@ -225,30 +232,19 @@ func (s *Server) putPlacements(ctx context.Context, in *placementsInput) (*struc
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.fleet.instance(ctx, by); err != nil {
+	instance, err := s.instanceIn(ctx, by, key.Pool)
+	if err != nil {
 		return nil, err
 	}
-	return nil, s.storePlacements(ctx, key, by, in.Body.Placements)
-}
-
-func (s *Server) storePlacements(ctx context.Context, key statestore.SessionKey, by statestore.Owner, list []map[string]any) error {
-	raw := make([]json.RawMessage, len(list))
-	for i := range list {
-		b, err := json.Marshal(list[i])
-		if err != nil {
-			return fmt.Errorf("render placement %d: %w", i, err)
-		}
-		raw[i] = b
-	}
-	stored, err := checkPlacements(raw)
+	stored, err := checkPlacements(in.Body.Placements, instance, "body.placements")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(list) == 0 {
+	if len(in.Body.Placements) == 0 {
 		stored = nil
 	}
 	if err := s.store.PutPlacements(ctx, key, by, stored); err != nil {
-		return fmt.Errorf("put placements of session %s: %w", key.Digest(), err)
+		return nil, fmt.Errorf("put placements of session %s: %w", key.Digest(), err)
 	}
-	return nil
+	return nil, nil
 }

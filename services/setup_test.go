@@ -77,6 +77,13 @@ func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 	return b
 }
 
+// with is the same bundle in a test below the one that made it.
+func (b *bundle) with(t testing.TB) *bundle {
+	same := *b
+	same.t = t
+	return &same
+}
+
 // answer is a response with its body read.
 type answer struct {
 	t      testing.TB
@@ -97,7 +104,7 @@ func (b *bundle) call(method, path, body string, headers ...string) answer {
 	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
-		req.Header[http.CanonicalHeaderKey(name)] = []string{value}
+		req.Header[name] = []string{value} // as it stands
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -10,10 +10,12 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
 	"berth/statestore"
 )
@@ -46,19 +48,32 @@ func (s *Server) stream(lines bool, doc any, reading *statestore.Reading) *huma.
 		ctx.SetHeader("Cache-Control", "no-store")
 		out := &turnStream{lines: lines, w: bufio.NewWriterSize(ctx.BodyWriter(), streamBuffer)}
 		ctx.SetHeader("Content-Type", out.mediaType())
+		defer s.abort(ctx, out)
 		err := out.run(doc, reading)
 		if err == nil {
 			return
 		}
 		if !out.flushed() {
-			p := s.refused(ctx.Context(), err)
-			ctx.SetHeader("Content-Type", p.ContentType(""))
-			ctx.SetStatus(p.Status)
-			_ = json.NewEncoder(ctx.BodyWriter()).Encode(p) // the client is gone if this fails
+			_, w := humachi.Unwrap(ctx)
+			sendProblem(w, s.refused(ctx.Context(), err))
 			return
 		}
 		s.tear(ctx, out, err)
 	}}
+}
+
+// abort cuts off an answer that has begun, if the rendering panics: a problem
+// behind half an answer would be taken for part of it.
+func (s *Server) abort(ctx huma.Context, out *turnStream) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p != http.ErrAbortHandler && out.flushed() { //nolint:errorlint // the sentinel itself is what is panicked with
+		s.log.Error("load panicked", "request", requestID(ctx.Context()), "panic", p, "stack", string(debug.Stack()))
+		p = http.ErrAbortHandler
+	}
+	panic(p)
 }
 
 // tear ends an answer that has begun and cannot be finished: lines say so, a

@@ -74,8 +74,10 @@ func (s *Server) pollTasks(ctx context.Context, in *pollTasksInput) (*pollTasksO
 // gone; it looks again at every event of the topic.
 func (s *Server) await(ctx context.Context, topic string, wait time.Duration, look func() (bool, error)) error {
 	until := time.Now().Add(wait)
+	waiting := s.wakeups.join(topic)
+	defer s.wakeups.leave(topic, waiting)
 	for {
-		woken := s.wakeups.next(topic)
+		woken := s.wakeups.event(waiting)
 		done, err := look()
 		if done || err != nil {
 			return err
@@ -122,11 +124,11 @@ type answerTaskInput struct {
 	ID   string `path:"id"`
 	Task string `path:"task"`
 	Body struct {
-		Incarnation string           `json:"incarnation" minLength:"1" maxLength:"128"`
-		Result      string           `json:"result" enum:"done,refused,failed"`
-		Reason      string           `json:"reason,omitempty" maxLength:"1024"`
-		Version     uint64           `json:"version,omitempty" doc:"release: the version that was saved"`
-		KV          []map[string]any `json:"kv,omitempty" doc:"placements of the session on this instance"`
+		Incarnation string      `json:"incarnation" minLength:"1" maxLength:"128"`
+		Result      string      `json:"result" enum:"done,refused,failed"`
+		Reason      string      `json:"reason,omitempty" maxLength:"1024"`
+		Version     uint64      `json:"version,omitempty" doc:"release: the version that was saved"`
+		KV          []Placement `json:"kv,omitempty" doc:"placements of the session on this instance"`
 	}
 }
 

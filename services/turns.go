@@ -142,11 +142,11 @@ func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) 
 	w.presented = w.handle.Presented(w.by.Instance)
 	if w.handle.Floor.Version == 0 {
 		// It may create the session, and nobody is bound who is not registered.
-		if _, err := s.fleet.instance(ctx, w.by); err != nil {
+		if _, err := s.instanceIn(ctx, w.by, w.key.Pool); err != nil {
 			return nil, err
 		}
 	}
-	return w, nil
+	return w, s.readKV(w)
 }
 
 // check refuses what is too large or out of its range.
@@ -170,14 +170,24 @@ func (w *write) check() error {
 	default:
 		return invalid("body.at", "must be version or end")
 	}
-	if len(w.body.KV) > 0 {
-		kv, err := checkPlacements(w.body.KV)
-		if err != nil {
-			return err
-		}
-		w.kv = kv
-	}
 	return nil
+}
+
+// readKV checks the placements that come with a write, before anything is stored.
+func (s *Server) readKV(w *write) error {
+	if len(w.body.KV) == 0 {
+		return nil
+	}
+	list, err := readPlacements(w.body.KV)
+	if err != nil {
+		return err
+	}
+	by := s.fleet.now().instances[w.by.Instance]
+	if by != nil && by.Incarnation != w.by.Incarnation {
+		by = nil
+	}
+	w.kv, err = checkPlacements(list, by, "body.kv")
+	return err
 }
 
 func nullAsAbsent(raw json.RawMessage) []byte {

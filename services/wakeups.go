@@ -2,43 +2,68 @@ package services
 
 import "sync"
 
-// wakeups lets long polls wait for an event by topic.
+// wakeups lets long polls wait for an event by topic. A topic is there while
+// somebody waits for it.
 type wakeups struct {
 	mu     sync.Mutex
-	topics map[string]chan struct{}
+	topics map[string]*topic
 }
 
-func newWakeups() *wakeups { return &wakeups{topics: map[string]chan struct{}{}} }
+type topic struct {
+	next    chan struct{} // closed at the next event
+	waiting int
+}
 
-// next is closed at the topic's next event. Ask for it before looking at the
-// store, so that nothing falls between.
-func (w *wakeups) next(topic string) <-chan struct{} {
+func newWakeups() *wakeups { return &wakeups{topics: map[string]*topic{}} }
+
+// join begins to wait for a topic; leave has to follow.
+func (w *wakeups) join(name string) *topic {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c, ok := w.topics[topic]
-	if !ok {
-		c = make(chan struct{})
-		w.topics[topic] = c
+	t := w.topics[name]
+	if t == nil {
+		t = &topic{next: make(chan struct{})}
+		w.topics[name] = t
 	}
-	return c
+	t.waiting++
+	return t
 }
 
-func (w *wakeups) wake(topic string) {
+// event is closed at the topic's next event. Ask for it before looking at the
+// store, so that nothing falls between.
+func (w *wakeups) event(t *topic) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c, ok := w.topics[topic]; ok {
-		close(c)
-		delete(w.topics, topic)
+	return t.next
+}
+
+func (w *wakeups) leave(name string, t *topic) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.waiting--; t.waiting == 0 {
+		delete(w.topics, name)
+	}
+}
+
+func (w *wakeups) wake(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.topics[name]; t != nil {
+		t.wake()
 	}
 }
 
 func (w *wakeups) all() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for topic, c := range w.topics {
-		close(c)
-		delete(w.topics, topic)
+	for _, t := range w.topics {
+		t.wake()
 	}
+}
+
+func (t *topic) wake() {
+	close(t.next)
+	t.next = make(chan struct{})
 }
 
 func taskTopic(instance string) string { return "task/" + instance }
