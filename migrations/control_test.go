@@ -161,3 +161,41 @@ func TestProgressIsTold(t *testing.T) {
 		}
 	})
 }
+
+// A cancel told to another process reaches a job that only waits within about a
+// second, and takes back what it had promised.
+func TestCancelWhileTargetsPrewarm(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.register("a").beating()
+		w.register("b").polling(time.Minute)
+		a.creates(0, 10)
+		w.pass(5 * time.Second)
+		job := w.starts("one", w.store).drains(w, DrainSpec{Instances: []string{"a"}})
+		promised := func() (n int) {
+			for i := range 10 {
+				if v := w.session(i); v.Reserved != nil && v.Now < v.Reserved.Until {
+					n++
+				}
+			}
+			return n
+		}
+		if took := w.eventually("targets are asked", func() bool { return promised() == DefaultPerTarget }); took > 5*time.Second {
+			t.Errorf("at rest, but asked only after %v", took)
+		}
+		w.pass(10 * time.Second)
+		if _, p := w.job(job.ID); p.Reserved != DefaultPerTarget || p.Queued != 10-DefaultPerTarget {
+			t.Errorf("progress %+v", p)
+		}
+		_, err := w.starts("two", w.store).Cancel(w.ctx, job.ID)
+		w.ok(err)
+		took := w.eventually("cancelled", func() bool { j, _ := w.job(job.ID); return j.State == statestore.JobCancelled })
+		if took > 1500*time.Millisecond {
+			t.Errorf("cancelled after %v", took)
+		}
+		tasks, err := w.store.TasksOf(w.ctx, job.ID)
+		w.ok(err)
+		if n := promised(); n != 0 || len(tasks) != 0 {
+			t.Errorf("%d sessions are still promised, %d tasks are left", n, len(tasks))
+		}
+	})
+}

@@ -32,7 +32,7 @@ func (r *Runner) CreateDrain(ctx context.Context, request DrainSpec) (job states
 	if err != nil {
 		return statestore.Job{}, false, fmt.Errorf("create drain: %w", err)
 	}
-	r.look()
+	r.rouse()
 	return r.closed(ctx, job), existed, nil
 }
 

@@ -210,15 +210,14 @@ func TestDeadlineLeavesWhatIsInFlight(t *testing.T) {
 		a.creates(0, 30)
 		w.pass(time.Minute)
 		go func() {
-			for sleep(w.ctx, 5*time.Second) == nil {
-				if err := a.appends(7); err != nil && w.ctx.Err() == nil {
-					t.Errorf("append: %v", err)
-				}
+			for sleep(w.ctx, 5*time.Second) == nil && a.appends(7) == nil {
+				continue // until it has moved, at last
 			}
 		}()
 		w.pass(10 * time.Second)
 		began := time.Now()
-		job := w.starts("one", w.store).drains(w, DrainSpec{Instances: []string{"a"}, DeadlineMS: 120_000})
+		p := w.starts("one", w.store)
+		job := p.drains(w, DrainSpec{Instances: []string{"a"}, DeadlineMS: 120_000})
 		got := w.ends(job.ID, statestore.JobPartial)
 		if took := time.Since(began); took < 119*time.Second || took > 125*time.Second {
 			t.Errorf("it ended after %v", took)
@@ -230,6 +229,11 @@ func TestDeadlineLeavesWhatIsInFlight(t *testing.T) {
 			t.Errorf("progress %+v", got)
 		}
 		w.agrees(got, "a", 30)
+		// The next drain takes over where this one gave up.
+		again := p.drains(w, DrainSpec{Instances: []string{"a"}, InFlightGraceMS: ms(2 * time.Second)})
+		if rest := w.ends(again.ID, statestore.JobSucceeded); rest.Total != 1 || rest.Moved != 1 {
+			t.Errorf("the next drain: %+v", rest)
+		}
 	})
 }
 

@@ -90,8 +90,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// look lets Run look for jobs at once.
-func (r *Runner) look() {
+// rouse lets Run look for jobs at once.
+func (r *Runner) rouse() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
