@@ -170,9 +170,13 @@ func (m *machine) begin(t *rapid.T) {
 	m.send(t, q)
 }
 
-// late appends for the tail, with a handle of its own epoch.
+// late writes for the tail, with a handle of its own epoch.
 func (m *machine) late(t *rapid.T) {
-	q := m.request(t, statestore.KindAppend)
+	kind := statestore.KindAppend
+	if rarely(t, "all at once") {
+		kind = statestore.KindReplace
+	}
+	q := m.request(t, kind)
 	p := m.model.places[q.Key.ID]
 	if p == nil || p.life == nil || p.life.tail == nil {
 		t.Skip("no tail")

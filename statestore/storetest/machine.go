@@ -76,7 +76,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		weight int
 		act    func(*rapid.T)
 	}{
-		{"append", 5, m.append}, {"append late", 2, m.late}, {"replace", 1, m.replace}, {"burst", 1, m.burst},
+		{"append", 5, m.append}, {"write late", 3, m.late}, {"replace", 1, m.replace}, {"burst", 1, m.burst},
 		{"repeat", 3, m.repeat}, {"reuse an op", 1, m.reuse}, {"adopt", 2, m.adopt},
 		{"claim", 4, m.claim}, {"move", 4, m.move}, {"reserve", 2, m.reserve}, {"finish", 1, m.finish},
 		{"delete", 1, m.erase}, {"report", 1, m.report}, {"place", 1, m.place},
