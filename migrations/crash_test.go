@@ -242,6 +242,67 @@ func TestOutageHoldsTheJobUp(t *testing.T) {
 	})
 }
 
+// A store that refuses every third call at random only costs time, whichever call
+// it is.
+func TestFlakyStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.register("a").beating()
+		w.register("b").polling(time.Millisecond)
+		a.creates(0, 30)
+		w.pass(time.Minute)
+		f := newFaulty(w.store)
+		var calls atomic.Uint64
+		rng := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // a test
+		refuses := make([]bool, 4096)
+		for i := range refuses {
+			refuses[i] = rng.IntN(3) == 0
+		}
+		f.before = func(string) error {
+			if refuses[calls.Add(1)%uint64(len(refuses))] {
+				return statestore.ErrUnavailable
+			}
+			return nil
+		}
+		got := w.ends(w.starts("one", f).drains(w, DrainSpec{Instances: []string{"a"}}).ID, statestore.JobSucceeded)
+		w.agrees(got, "a", 30)
+		if got.Moved != 30 {
+			t.Errorf("progress %+v", got)
+		}
+	})
+}
+
+// A stored job that nobody can read fails instead of being taken up for ever.
+func TestJobThatNobodyUnderstands(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.register("a")
+		job, _, err := w.store.CreateJob(w.ctx, statestore.Job{
+			ID: "odd", Kind: KindDrain, Pool: poolName, Sources: []statestore.Owner{a.by}, Spec: []byte("{"),
+		}, time.Hour)
+		w.ok(err)
+		w.starts("one", w.store)
+		if p := w.ends(job.ID, statestore.JobFailed); p.Reason == "" || w.instance("a").Lifecycle != statestore.Ready {
+			t.Errorf("progress %+v", p)
+		}
+	})
+}
+
+// Jobs that ended long enough ago are forgotten, and no others.
+func TestOldJobsAreForgotten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.register("a")
+		w.register("b")
+		p := w.starts("one", w.store, func(o *Options) { o.Keep, o.Lease = 90*time.Minute, 10*time.Minute })
+		job := p.drains(w, DrainSpec{Instances: []string{"a"}})
+		w.ends(job.ID, statestore.JobSucceeded)
+		w.pass(85 * time.Minute)
+		w.job(job.ID)
+		w.pass(time.Hour)
+		if _, _, err := w.store.Job(w.ctx, job.ID); !errors.Is(err, statestore.ErrNotFound) {
+			t.Errorf("an old job: %v", err)
+		}
+	})
+}
+
 // Drained is not said before every move has the durability that the pool asks
 // for: not while the store cannot confirm it, and not by who takes the job over.
 func TestDrainedWaitsForDurability(t *testing.T) {

@@ -131,8 +131,9 @@ func (p *plan) move(pl *placer, q *question, s session) {
 		return
 	}
 	next := step{session: s, target: statestore.Owner{Instance: target.ID, Incarnation: target.Incarnation}}
-	// Who declined once and is still the best there is gets it without asking.
-	worth := !q.cold && !s.orphaned && s.idle < q.idleBelow && q.refused[s.key] != target.ID
+	// Who declined once and is still the best there is gets it without asking, and
+	// so does whoever would have no time to answer.
+	worth := !q.cold && q.grace > 0 && !s.orphaned && s.idle < q.idleBelow && q.refused[s.key] != target.ID
 	if cost := s.prefill(); worth && cost > 0 && cost <= q.budget {
 		q.budget -= cost
 		next.prewarm = true
