@@ -11,6 +11,8 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"berth/services"
@@ -25,13 +27,26 @@ type bundle struct {
 	server *services.Server
 	url    string
 	logs   *safeBuffer
+	token  string // sent with every call, if not empty
+	stop   func() // ends the server, not the store
+	saw    func(answer)
 }
 
 type option func(*services.Options)
 
 func setup(t testing.TB, options ...option) *bundle {
 	t.Helper()
-	store, err := boltstore.Open(t.Context(), filepath.Join(t.TempDir(), "berth.db"), boltstore.Options{})
+	return setupOn(t, openStore(t), options...)
+}
+
+func openStore(t testing.TB) statestore.Store {
+	t.Helper()
+	return openStoreIn(t, filepath.Join(t.TempDir(), "berth.db"), boltstore.Options{})
+}
+
+func openStoreIn(t testing.TB, path string, o boltstore.Options) statestore.Store {
+	t.Helper()
+	store, err := boltstore.Open(t.Context(), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +55,7 @@ func setup(t testing.TB, options ...option) *bundle {
 			t.Error(err)
 		}
 	})
-	return setupOn(t, store, options...)
+	return store
 }
 
 // setupOn starts another process, so to say, on the same store.
@@ -48,7 +63,7 @@ func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 	t.Helper()
 	b := &bundle{t: t, store: store, logs: new(safeBuffer)}
 	o := services.Options{
-		Store: store, Process: t.Name(), Version: "test",
+		Store: store, Process: fmt.Sprintf("%s-%d", t.Name(), processes.Add(1)), Version: "test",
 		Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
 	}
 	for _, set := range options {
@@ -65,7 +80,7 @@ func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
 	web := httptest.NewServer(server.Handler())
-	t.Cleanup(func() {
+	b.stop = sync.OnceFunc(func() {
 		server.Stop()
 		web.Close()
 		cancel()
@@ -73,9 +88,13 @@ func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(b.stop)
 	b.server, b.url = server, web.URL
 	return b
 }
+
+// processes numbers the servers, which share leases by their names.
+var processes atomic.Int64
 
 // with is the same bundle in a test below the one that made it.
 func (b *bundle) with(t testing.TB) *bundle {
@@ -102,6 +121,9 @@ func (b *bundle) call(method, path, body string, headers ...string) answer {
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if b.token != "" {
+		req.Header.Set("X-Berth-Token", b.token)
+	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header[name] = []string{value} // as it stands
@@ -115,7 +137,11 @@ func (b *bundle) call(method, path, body string, headers ...string) answer {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return answer{t: b.t, status: resp.StatusCode, header: resp.Header, body: data}
+	a := answer{t: b.t, status: resp.StatusCode, header: resp.Header, body: data}
+	if b.saw != nil {
+		b.saw(a)
+	}
+	return a
 }
 
 // want fails unless the status is the one expected.
@@ -219,4 +245,36 @@ func (w *worker) recover(session, handle, mode string, members ...string) answer
 	body := fmt.Sprintf(`{"session":%q,"handle":%q,"instance":%q,"incarnation":%q,"mode":%q%s}`,
 		session, handle, w.id, w.incarnation, mode, strings.Join(append([]string{""}, members...), ","))
 	return w.call("POST", "/v1/recover", body)
+}
+
+// with is the same worker in a test below the one that made it.
+func (w *worker) with(t testing.TB) *worker {
+	same := *w
+	same.bundle = w.bundle.with(t)
+	return &same
+}
+
+// replace writes the whole context, of one JSON turn.
+func (w *worker) replace(session, op, handle, value string) answer {
+	w.t.Helper()
+	body := fmt.Sprintf(`{"op":%q,"handle":%q,"instance":%q,"incarnation":%q,"turns":[{"value":%s}]}`, op, handle, w.id, w.incarnation, value)
+	return w.call("PUT", "/v1/sessions/"+session, body)
+}
+
+func (w *worker) finish(session, handle string) answer {
+	w.t.Helper()
+	body := fmt.Sprintf(`{"handle":%q,"instance":%q,"incarnation":%q}`, handle, w.id, w.incarnation)
+	return w.call("POST", "/v1/sessions/"+session+"/finish", body)
+}
+
+// open begins a session of one turn, and tells its owner from the other worker.
+func (b *bundle) open(session string, w1, w2 *worker) (owner, other *worker) {
+	b.t.Helper()
+	owner, other = w1, w2
+	hint := b.route(session).want(200)
+	if hint.str("instance") == w2.id {
+		owner, other = w2, w1
+	}
+	owner.append(session, "first", hint.str("handle"), `"hello"`).want(200)
+	return owner, other
 }
