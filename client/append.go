@@ -169,6 +169,8 @@ func (s *Session) presenting(ctx context.Context, turn turnState, do func(newest
 		switch {
 		case p == nil:
 			return err
+		case p.Code == ErrDeleted && newest.version == 0:
+			return err // that handle may begin anew: Recreate is what is missing
 		case p.Code == ErrExpired || p.Code == ErrDeleted:
 			s.over(newest.epoch)
 			return err

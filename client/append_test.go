@@ -342,3 +342,22 @@ func TestAnEndedSessionBeginsAnew(t *testing.T) {
 		t.Errorf("the copy is %+v", s.Have())
 	}
 }
+
+// A deleted session begins anew only where that is meant, with the handle that
+// the route gave for it.
+func TestRecreate(t *testing.T) {
+	t.Parallel()
+	berth := newScript(t, refuse(410, ErrDeleted, ""), accept(9, 1, 1, "fsynced"))
+	s := session(t, berth, 8, 0)
+	w := one("1")
+	if _, err := s.Append(t.Context(), w); !errors.Is(err, ErrDeleted) {
+		t.Fatalf("error %v", err)
+	}
+	w.Recreate = true
+	if _, err := s.Append(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	if got := berth.requests(2)[1]; got.member(t, "recreate") != true || got.member(t, "handle") != "h8.0" {
+		t.Errorf("begun with %s", got.body)
+	}
+}

@@ -19,8 +19,8 @@ func TestFailsOverBetweenProcesses(t *testing.T) {
 	for name, dying := range map[string]http.Handler{
 		"refused":       nil,
 		"torn":          step(tear),
-		"shutting down": step(refuse(503, "shutting_down", "")),
-		"a proxy's 502": step(reply(502, "")),
+		"shutting down": refuse(503, "shutting_down", ""),
+		"a proxy's 502": reply(502, ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -33,7 +33,7 @@ type RunConfig struct {
 func (w *Worker) Run(ctx context.Context, cfg RunConfig) error {
 	t := newTaskRunner(w, cfg.Tasks)
 	if err := w.registerUntilKnown(ctx); err != nil {
-		return endedIsFine(ctx, err)
+		return unlessEnded(ctx, err)
 	}
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.beat(gctx, cfg.Load, t) })
@@ -42,14 +42,15 @@ func (w *Worker) Run(ctx context.Context, cfg RunConfig) error {
 	}
 	err := group.Wait()
 	t.wait()
-	return endedIsFine(ctx, err)
+	return unlessEnded(ctx, err)
 }
 
-func endedIsFine(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+// unlessEnded drops the error that is only the end of ctx.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 func (w *Worker) registerUntilKnown(ctx context.Context) error {
@@ -71,7 +72,7 @@ func (w *Worker) beat(ctx context.Context, load func() Load, t *taskRunner) erro
 			l = load()
 		}
 		answer, err := w.heartbeat(ctx, l, max(every, time.Second))
-		pause := every
+		var pause time.Duration // none after a registration: the first beat says whether it is ready
 		switch {
 		case err == nil:
 			every = min(max(ms(answer.NextMS), minBeat), maxBeat)
@@ -82,7 +83,6 @@ func (w *Worker) beat(ctx context.Context, load func() Load, t *taskRunner) erro
 			if err := w.registerUntilKnown(ctx); err != nil {
 				return err
 			}
-			pause = 0 // the first heartbeat of a boot says whether it is ready
 		case errors.Is(err, ErrStaleIncarnation), ctx.Err() != nil:
 			return err
 		default:
