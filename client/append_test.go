@@ -48,6 +48,20 @@ func TestAppendRepeatsTheSameBytesUntilAnswered(t *testing.T) {
 	}
 }
 
+// A server that fails again and again answers so in the end.
+func TestRepeatEndsWithAFailingServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		berth := &counter{answer: refuse(500, "internal", "")}
+		began := time.Now()
+		_, err := session(t, berth, 7, 3).Append(t.Context(), one("1"))
+		var p *Problem
+		if !errors.As(err, &p) || p.Status != 500 || berth.n != maxFailures || time.Since(began) > time.Minute {
+			t.Errorf("error %v after %d attempts and %v", err, berth.n, time.Since(began))
+		}
+	})
+}
+
 // Retry-After is waited for, and a little longer, so that callers spread.
 func TestRepeatHonoursRetryAfter(t *testing.T) {
 	t.Parallel()

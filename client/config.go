@@ -31,7 +31,8 @@ type Config struct {
 	// for several.
 	Tenant string
 	// HTTPClient makes the calls; nil means one of its own. Redirects are never
-	// followed: handles and tokens are for the named processes only.
+	// followed: handles and tokens are for the named processes only. Its
+	// Timeout is not used, since it would cut streams and long polls.
 	HTTPClient *http.Client
 	// AttemptTimeout bounds one attempt on one process, DefaultAttemptTimeout
 	// when zero. Of an answer that streams, it bounds the wait for its head.
@@ -92,6 +93,7 @@ func withoutRedirects(c *http.Client) *http.Client {
 		t.MaxIdleConnsPerHost = 64
 		own.Transport = t
 	}
+	own.Timeout = 0
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &own
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 )
 
@@ -28,16 +29,21 @@ func (e *UnansweredError) Error() string { return fmt.Sprintf("no answer (%v): %
 func (e *UnansweredError) Unwrap() []error { return []error{e.Ended, e.Last} }
 
 // repeat sends the call, byte for byte the same, until it is answered: by a 2xx,
-// by a refusal that settles it, or by the end of ctx or of Config.RepeatFor.
+// by a refusal that settles it, by one 500 too many, or by the end of ctx or of
+// Config.RepeatFor.
 // torn reports that an attempt before the last may have been carried out.
 func (c *conn) repeat(ctx context.Context, k call) (torn bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RepeatFor)
 	defer cancel()
 	var wait backoff
+	failures := 0
 	for untried := len(c.cfg.BaseURLs) - 1; ; untried-- {
 		err := c.attempt(ctx, k)
 		pause, again := wait.after(err)
-		if !again {
+		if failed(err) {
+			failures++
+		}
+		if !again || failures == maxFailures {
 			return torn, wrapUnlessNil(k.act, err)
 		}
 		torn = true
@@ -51,6 +57,15 @@ func (c *conn) repeat(ctx context.Context, k call) (torn bool, err error) {
 		}
 		wait.rounds++
 	}
+}
+
+// maxFailures is how many 500s answer a call: a fault in the server may be met
+// again however often one asks.
+const maxFailures = 6
+
+func failed(err error) bool {
+	var p *Problem
+	return errors.As(err, &p) && p.Status == http.StatusInternalServerError
 }
 
 func wrapUnlessNil(act string, err error) error {
