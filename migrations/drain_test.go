@@ -28,7 +28,7 @@ func TestDrainOfCooperativeWorkers(t *testing.T) {
 		if n := b.warmed.Load() + c.warmed.Load(); n != 50 || got.PrewarmedTokens != 50*100 {
 			t.Errorf("prewarmed %d sessions, and %d tokens", n, got.PrewarmedTokens)
 		}
-		if n := a.told.Load(); n != 200 {
+		if n := a.told.Load(); n != 50 {
 			t.Errorf("the source was told of %d sessions", n)
 		}
 		w.agrees(got, "a", 200)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"berth/statestore"
-	"berth/statestore/boltstore"
 )
 
 // errDead is what a process hears that is no more.
@@ -18,7 +17,7 @@ var errDead = errors.New("the process is dead")
 // each call that writes and after it; the name is the method's. An error from
 // before keeps the call from the store, one from after replaces its answer.
 type faulty struct {
-	*boltstore.Store
+	statestore.Store
 	before func(call string) error
 	after  func(call string, err error) error
 
@@ -27,7 +26,7 @@ type faulty struct {
 	frozen chan struct{} // closed to go on
 }
 
-func newFaulty(s *boltstore.Store) *faulty {
+func newFaulty(s statestore.Store) *faulty {
 	return &faulty{
 		Store:  s,
 		before: func(string) error { return nil },

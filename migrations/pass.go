@@ -145,12 +145,13 @@ func (o *outcomes) add(s step, r result) {
 }
 
 // notify tells the sources which sessions have left, so that they can let go of
-// their KV cache. Who does not pull the notices misses nothing that the answer to
-// a late append would not say as well.
+// their KV cache: those that were active lately, since the cache of the others is
+// the first to be evicted anyway. Who does not pull the notices misses nothing
+// that the answer to a late append would not say as well.
 func (d *drain) notify(ctx context.Context, moved []step) {
 	tasks := make([]statestore.Task, 0, len(moved))
 	for _, s := range moved {
-		if s.orphaned || s.lapsed() {
+		if s.orphaned || s.lapsed() || s.idle >= d.spec.Prewarm.idleBelow() {
 			continue
 		}
 		tasks = append(tasks, statestore.Task{

@@ -23,10 +23,16 @@ const poolName = "p"
 type world struct {
 	*testing.T
 	ctx   context.Context
-	store *boltstore.Store
+	store statestore.Store
 	lives statestore.Lifetimes
 	ops   atomic.Int64
 	image atomic.Pointer[routing.Snapshot]
+}
+
+func newWorld(t *testing.T, ctx context.Context, store statestore.Store) *world {
+	return &world{T: t, ctx: ctx, store: store, lives: statestore.Lifetimes{
+		Affinity: 30 * time.Minute, Retention: 24 * time.Hour, Tombstone: 25 * time.Hour,
+	}}
 }
 
 // inWorld plays a test on virtual time against the embedded store.
@@ -40,10 +46,7 @@ func inWorld(t *testing.T, play func(w *world)) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		w := &world{T: t, ctx: ctx, store: store, lives: statestore.Lifetimes{
-			Affinity: 30 * time.Minute, Retention: 24 * time.Hour, Tombstone: 25 * time.Hour,
-		}}
-		play(w)
+		play(newWorld(t, ctx, store))
 		cancel()
 		synctest.Wait()
 		if err := store.Close(); err != nil {

@@ -1,0 +1,53 @@
+package migrations
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"berth/integration/redistest"
+	"berth/statestore"
+	"berth/statestore/redisstore"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// On Redis, in real time: the process that holds a drain is dead half way, and the
+// next one ends it, counting as the sessions tell.
+func TestDrainOnRedis(t *testing.T) {
+	t.Parallel()
+	const sessions = 300
+	store, err := redisstore.Open(t.Context(), redistest.Standalone(t).URL, redisstore.Options{Partitions: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w := newWorld(t, ctx, store)
+	a := w.register("a")
+	w.register("b").polling(time.Millisecond)
+	w.register("c").polling(time.Millisecond)
+	a.creates(0, sessions)
+	f := newFaulty(store)
+	short := func(o *Options) { o.Lease, o.LongestHint = time.Second, 100*time.Millisecond }
+	first := w.starts("first", f, short)
+	job := first.drains(w, DrainSpec{
+		Instances: []string{"a"}, InFlightGraceMS: ms(500 * time.Millisecond), Pace: Pace{SessionsPerS: 400},
+	})
+	w.eventually("it is half way", func() bool { _, p := w.job(job.ID); return p.Moved > sessions/3 })
+	f.die()
+	first.stops()
+	second := w.starts("second", store, short)
+	got := w.ends(job.ID, statestore.JobSucceeded)
+	w.agrees(got, "a", sessions)
+	if j, _ := w.job(job.ID); j.Attempts != 2 || got.Moved != sessions || got.Prewarmed == 0 {
+		t.Errorf("%d attempts, progress %+v", j.Attempts, got)
+	}
+	if in := w.instance("a"); in.Lifecycle != statestore.Drained {
+		t.Errorf("the instance is %s", in.Lifecycle)
+	}
+	second.stops()
+	cancel()
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
