@@ -205,22 +205,26 @@ func (s *Session) send(ctx context.Context, w *write, presented mark) (sending, 
 	if presented.handle == "" {
 		return sending{}, fmt.Errorf("%s: %w", w.act(), ErrNoHandle)
 	}
-	k := w.call(s.key.call("", ""), s.w.credentials(presented.handle))
+	by := s.w.credentials(presented.handle)
+	k := w.call(s.key.call("", ""), by)
 	var answer wireReceipt
 	torn, err := s.w.conn.repeat(ctx, k.into(&answer))
 	if err != nil {
 		return sending{}, err
 	}
 	r := answer.receipt(w.Op)
-	s.accepted(w, presented, &r)
+	s.accepted(w, presented, &r, by.incarnation)
 	return sending{Receipt: r, fresh: torn || !r.Duplicate}, nil
 }
 
-// accepted takes in the answer to a write.
-func (s *Session) accepted(w *write, presented mark, r *Receipt) {
+// accepted takes in the answer to a write of a boot.
+func (s *Session) accepted(w *write, presented mark, r *Receipt, boot string) {
 	m := r.mark()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !r.Duplicate && r.Moved == nil { // a repeat answers an epoch that may be another's
+		s.owned = ownership{r.Epoch, boot}
+	}
 	if s.journal.displaced(w.Op, m) {
 		s.copy = copied{} // it is not in the order that the store has now
 		if s.newest.op == w.Op {

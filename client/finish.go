@@ -52,6 +52,7 @@ func (s *Session) finish(ctx context.Context, newest mark) (f Finished, err erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.owned = ownership{}
 	s.learn(mark{handle: f.Handle, epoch: f.Epoch, version: newest.version, op: newest.op})
 	return f, nil
 }

@@ -132,6 +132,41 @@ func TestCurrent(t *testing.T) {
 	check(Hint{Epoch: 7, Version: 4}, false)
 }
 
+// A copy that was only read, or belongs to an earlier boot, is no reason not to
+// claim: nobody else would, and every write would be refused (T20, R18).
+func TestCurrentNeedsOwnership(t *testing.T) {
+	t.Parallel()
+	head := lines(`{"epoch":7,"version":3,"base":0,"count":0,"handle":"h7.3"}` + "\n")
+	berth := newScript(t, head, head, reply(200, registered), head,
+		reply(200, `{"epoch":8,"durability":{"level":"fsynced"},"handle":"h8.3"}`))
+	s := session(t, berth, 7, 3)
+	hint := Hint{Handle: "h7.3", Epoch: 7, Version: 3}
+	got := func(mode RecoverMode) bool {
+		if _, err := s.Recover(t.Context(), RecoverRequest{Mode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		return s.Current(hint)
+	}
+	if got(Read) {
+		t.Error("a read made it the owner")
+	}
+	if !got(Claim) {
+		t.Error("a claim did not make it the owner")
+	}
+	if err := s.w.Register(t.Context()); err != nil { // another boot
+		t.Fatal(err)
+	}
+	if s.Current(hint) {
+		t.Error("the claim of another boot counts")
+	}
+	if !got(Claim) {
+		t.Error("a claim did not make it the owner again")
+	}
+	if _, err := s.Finish(t.Context()); err != nil || s.Current(hint) || s.Current(Hint{Epoch: 8, Version: 3}) {
+		t.Errorf("it owns what it released; error %v", err)
+	}
+}
+
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	sink := newSink()

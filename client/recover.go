@@ -279,9 +279,12 @@ func (s *Session) handleFor(req RecoverRequest) Handle {
 
 // recovered takes in what a recover told; n is the number of turns it sent.
 func (s *Session) recovered(req RecoverRequest, r *Recovery, n int) {
-	m := r.mark()
+	m, boot := r.mark(), s.w.Incarnation()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if req.Mode == Claim && !r.New {
+		s.owned = ownership{r.Epoch, boot}
+	}
 	if req.AcceptLost {
 		r.Dropped = s.journal.takeAll()
 		s.lostFrom = ""

@@ -65,12 +65,20 @@ type Session struct {
 	mu      sync.Mutex
 	newest  mark // presented by writes
 	hint    mark // newest of a route: only those can claim
+	owned   ownership
 	copy    copied
 	journal journal
 	repairs int // finished so far: tells a caller that another one repaired
 	// lostFrom is the op of the first accepted write that the store is known to
 	// have lost, "" for none: it is repaired before anything else is written.
 	lostFrom string
+}
+
+// ownership is the epoch that a boot of the instance last was told to own. The
+// zero value is none.
+type ownership struct {
+	epoch uint64
+	boot  string
 }
 
 // Open begins to keep track of a session. It makes no call.
@@ -151,13 +159,15 @@ func (s *Session) Handle() Handle {
 	return s.newest.handle
 }
 
-// Current reports whether the worker's own copy has everything that the hint
-// knows of: then there is nothing to recover. A session that is new to Berth has
-// nothing to recover either.
+// Current reports whether this boot of the instance owns the session at the
+// hint's epoch and its own copy has everything that the hint knows of: then
+// there is nothing to recover. A session that is new to Berth has nothing to
+// recover either.
 func (s *Session) Current(h Hint) bool {
+	boot := s.w.Incarnation()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return h.New || s.copy.covers(h.Epoch, h.Version)
+	return h.New || (s.owned == ownership{h.Epoch, boot} && s.copy.covers(h.Epoch, h.Version))
 }
 
 // Have describes the worker's own copy for a [RecoverRequest]; nil if Berth has
