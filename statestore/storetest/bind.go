@@ -41,7 +41,11 @@ func bindReports(w *world) {
 func bindStale(w *world) {
 	a, b := w.worker("a").routed(), w.worker("b").routed()
 	w.bound(b, true)
-	w.unchanged(func() { w.bound(a, false) })
+	w.unchanged(func() {
+		w.bound(a, false)
+		a.keep(statestore.Floor{Epoch: w.view().Epoch, Version: 1, Op: statestore.DigestOp("lost")})
+		w.bound(a, false)
+	})
 	w.bound(a.routed(), true)
 	equal(w, "the owner", w.view().Owner, a.by)
 }

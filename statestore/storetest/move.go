@@ -10,11 +10,13 @@ import (
 func moveTraces() []trace {
 	return []trace{
 		{"a move changes the owner and renews nothing", moveCommits},
+		{"a move is of the owner and the epoch it was planned for", movePlanned},
 		{"a move repeated names the owner it made", moveRepeated},
 		{"the tail appends after one move", tailAfterOne},
 		{"the tail appends after two moves, and the owner between does not", tailAfterTwo},
 		{"the tail ends when the new owner writes", tailEndsByWrite},
 		{"the tail ends when another claims", tailEndsByClaim},
+		{"the tail ends when the new owner releases the session", tailEndsByFinish},
 		{"the tail outlives a claim by the present owner", tailOutlivesOwnersClaim},
 		{"the tail never uses a base and never replaces", tailNeverRewrites},
 		{"the tail appends at its own epoch only", tailOwnEpoch},
@@ -83,6 +85,21 @@ func moveCommits(w *world) {
 	equal(w, "affinity and end", [2]statestore.Millis{now.AffinityUntil, now.Expires}, [2]statestore.Millis{before.AffinityUntil, before.Expires})
 	b.routed().says("op-2", "two")
 	w.holds("one", "two")
+}
+
+func movePlanned(w *world) {
+	a, b := w.worker("a").routed(), w.worker("b")
+	a.says("op-1", "one")
+	m := w.planned(b)
+	b.routed().claims()
+	a.routed().claims() // the same owner as planned, at another epoch
+	w.unchanged(func() {
+		_, err := w.store.Move(w.ctx, m)
+		refused(w, err, w.stale())
+		m.Epoch, m.From = w.view().Epoch, b.by
+		_, err = w.store.Move(w.ctx, m)
+		refused(w, err, w.stale())
+	})
 }
 
 // The answer to a commit was lost. Asked again, the store names the target as
@@ -168,6 +185,18 @@ func tailEndsByClaim(w *world) {
 	w.unchanged(func() {
 		_, err := a.send(a.write("op-3", "late"))
 		refused(w, err, w.notOwner(statestore.WhyFailover, true))
+	})
+}
+
+func tailEndsByFinish(w *world) {
+	a, b := w.worker("a").routed(), w.worker("b")
+	a.says("op-1", "one")
+	w.move(b, nil)
+	_, err := b.routed().finish()
+	w.ok("finish", err)
+	w.unchanged(func() {
+		_, err := a.send(a.write("op-3", "late"))
+		refused(w, err, w.notOwner(statestore.WhyUnbound, true))
 	})
 }
 
