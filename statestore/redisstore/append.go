@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -10,12 +9,12 @@ import (
 	"berth/statestore/internal/frame"
 )
 
-// inlineBytes is the most that travels in the call of a function; more is staged
-// before. A call is read as a whole before anything else is served.
-const inlineBytes = 48 << 10
+// inlineBytes is the most that one transaction writes in chunks; more is staged
+// before, since Redis serves nobody else meanwhile.
+const inlineBytes = 256 << 10
 
 // pieceBytes is how the open tail is cut: pieces fill the nodes of a Redis list
-// to within one of them.
+// to within one of them. lua/log.lua cuts the same.
 const pieceBytes = 500
 
 // Append judges an append and stores its turns.
@@ -57,7 +56,7 @@ type write struct {
 	turns, tokens, bytes uint64
 	stream               []byte // frame after frame
 	marks                []mark // where each turn's frame begins, all relative to this write
-	staged               *staged
+	*layout
 }
 
 func newWrite(kind statestore.WriteKind, key statestore.SessionKey, by statestore.Owner, op string, turns []statestore.Turn, meta []byte) (*write, error) {
@@ -111,11 +110,8 @@ func checkOwner(o statestore.Owner) error {
 
 // writeContext sends the write until it is judged.
 func (s *Store) writeContext(ctx context.Context, w *write, need statestore.Requirement) (statestore.Receipt, error) {
-	c := s.newCall(w.key)
-	a, d, err := s.judge(ctx, c, w, need)
-	if w.staged != nil && err == nil && !w.linked(a) {
-		s.unstage(ctx, c, w.staged)
-	}
+	w.layout = newLayout(w)
+	a, d, err := s.judge(ctx, s.newCall(w.key), w, need)
 	if err != nil {
 		return statestore.Receipt{}, fmt.Errorf("write to session: %w", err)
 	}
@@ -131,18 +127,6 @@ func (s *Store) writeContext(ctx context.Context, w *write, need statestore.Requ
 	return receipt, met(need, receipt)
 }
 
-// linked reports whether the answer took the staged chunks over: into the log, or
-// into a parked write.
-func (w *write) linked(a answer) bool {
-	switch a.text(0) {
-	case "ok":
-		return !a.flag(10)
-	case "not_owner":
-		return a.flag(4)
-	}
-	return false
-}
-
 // maxRounds bounds how often a write looks again for its base, or is staged
 // again, because others rewrote the session meanwhile.
 const maxRounds = 10
@@ -150,8 +134,9 @@ const maxRounds = 10
 // judge sends the write, after what its function found missing.
 func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Requirement) (a answer, d statestore.Durability, err error) {
 	var where []byte
-	// Staging is for a write that will be taken, or kept for the owner.
-	probe := len(w.stream) > inlineBytes
+	long := w.chunked() > inlineBytes
+	// What is costly to send is for a write that will be taken, or parked.
+	probe := long || w.base != nil && len(w.sizes) > 0
 	for range maxRounds {
 		if a, d, err = s.sendWrite(ctx, c, w, where, probe, need); err != nil {
 			return nil, d, err
@@ -159,9 +144,14 @@ func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Req
 		switch state := a.text(0); {
 		case state == "locate":
 			where, err = s.locate(ctx, c, *w.base)
-		case state == "restage", probe && (state == "full" || state == "not_owner" && w.kind == statestore.KindAppend && !a.flag(4)):
+		case probe && (state == "full" || state == "not_owner" && w.kind == statestore.KindAppend && !a.flag(4)):
 			probe = false
+			if long {
+				err = s.stage(ctx, c, w)
+			}
+		case state == "restage" && long:
 			err = s.stage(ctx, c, w)
+		case state == "restage":
 		default:
 			return a, d, nil
 		}
@@ -172,44 +162,43 @@ func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Req
 	return nil, d, fmt.Errorf("the session was rewritten %d times meanwhile: %w", maxRounds, statestore.ErrUnavailable)
 }
 
-// sendWrite calls the function. One that is refused for lack of memory is judged
-// all the same: it may have been stored before, or be refused for another reason.
+// sendWrite calls the function. A write that is refused for lack of memory is
+// judged all the same: it may have been stored before, or be refused for another
+// reason.
 func (s *Store) sendWrite(ctx context.Context, c call, w *write, where []byte, probe bool, need statestore.Requirement) (answer, statestore.Durability, error) {
-	fn := appendFn
-	if probe {
-		fn = judgeFn
+	if !probe {
+		with := put{key: c.keys[keyLog]}
+		if !w.staged {
+			with.fields = w.fields(w.stream)
+		}
+		a, d, err := s.change(ctx, need, with, appendFn, c.keys, c.args(w.args(where)...))
+		if !errors.Is(err, statestore.ErrFull) {
+			return a, d, err
+		}
 	}
-	a, d, err := s.change(ctx, need, fn, c.keys, c.args(w.args(where, probe)...))
-	if errors.Is(err, statestore.ErrFull) {
-		a, d, err = s.change(ctx, need, judgeFn, c.keys, c.args(w.args(where, true)...))
-	}
-	return a, d, err
+	return s.change(ctx, need, put{}, judgeFn, c.keys, c.args(w.pack(true), packHandle(&w.handle), "", "", where))
 }
 
 // args is the write as lua/append.lua takes it.
-func (w *write) args(where []byte, probe bool) []any {
-	links := []byte(nil)
-	if w.staged != nil {
-		links = w.staged.links
-	}
-	args := []any{w.pack(probe), packHandle(&w.handle), w.meta, w.packMarks(), links, where}
-	if w.staged == nil && !probe {
-		for rest := w.stream; len(rest) > 0; {
-			n := min(pieceBytes, len(rest))
-			args = append(args, rest[:n])
-			rest = rest[n:]
-		}
+func (w *write) args(where []byte) []any {
+	rest := w.stream[w.chunked():]
+	args := make([]any, 0, 5+len(rest)/pieceBytes+1)
+	args = append(args, w.pack(false), packHandle(&w.handle), w.meta, w.links, where)
+	for len(rest) > 0 {
+		n := min(pieceBytes, len(rest))
+		args = append(args, rest[:n])
+		rest = rest[n:]
 	}
 	return args
 }
 
 func (w *write) pack(probe bool) []byte {
 	b := make([]byte, 0, 256)
-	b = append(b, byte(w.kind), byte(w.at), bit(w.recreate), bit(probe))
+	b = append(b, byte(w.kind), byte(w.at), bit(w.recreate), bit(probe), bit(w.staged))
 	b = appendUint(b, w.turns, 4)
 	b = appendUint(b, w.bytes, 6)
 	b = appendUint(b, w.tokens, 8)
-	b = appendUint(b, uint64(len(w.stream)), 4)
+	b = appendUint(b, uint64(len(w.stream)-w.chunked()), 4)
 	b = appendUint(b, statestore.MaxSessionBytes, 6)
 	b = appendUint(b, millis(w.lives.Affinity), 6)
 	b = appendUint(b, millis(w.lives.Retention), 6)
@@ -223,29 +212,10 @@ func (w *write) pack(probe bool) []byte {
 	}
 	b = appendUint(b, base, 6)
 	b = append(b, w.handle.AffinityKey[:]...)
-	var tag [8]byte
-	if w.staged != nil {
-		tag = w.staged.tag
-	}
-	b = append(b, tag[:]...)
+	b = append(b, w.tag[:]...)
 	b = appendText(b, packOwner(w.by))
 	b = appendText(b, w.op)
 	return appendText(b, string(packNames(w.key)))
-}
-
-// packMarks says of each turn where its frame begins and what came before. Staged
-// chunks have their own marks.
-func (w *write) packMarks() []byte {
-	if w.staged != nil {
-		return nil
-	}
-	b := make([]byte, 0, 16*len(w.marks))
-	for _, m := range w.marks {
-		b = binary.BigEndian.AppendUint32(b, uint32(m.at))    //nolint:gosec // below the limit of a session
-		b = binary.BigEndian.AppendUint32(b, uint32(m.bytes)) //nolint:gosec // as above
-		b = binary.BigEndian.AppendUint64(b, m.tokens)
-	}
-	return b
 }
 
 func bit(v bool) byte {

@@ -14,9 +14,10 @@ import (
 	"berth/statestore"
 )
 
-// processor is what runs commands: a client, one connection, or a pipeline.
+// processor is what runs commands: a client, or one connection.
 type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
+	TxPipeline() redis.Pipeliner
 }
 
 // once is a command that go-redis must not send twice of its own accord. Its
@@ -58,6 +59,37 @@ func (s *Store) fcall(ctx context.Context, on processor, fn string, keys []strin
 	return cmd.Val(), nil
 }
 
+// put is what a call needs in a hash, fields and values in turn. It is written in
+// the same transaction, so that it does not pass through Lua.
+type put struct {
+	key    string
+	fields []any
+}
+
+// fcallWith calls a function with what it needs.
+func (s *Store) fcallWith(ctx context.Context, on processor, need put, fn string, keys []string, args []any) (any, error) {
+	if len(need.fields) == 0 {
+		return s.fcall(ctx, on, fn, keys, args)
+	}
+	tx := on.TxPipeline()
+	set := tx.HSet(ctx, need.key, need.fields...)
+	cmd := s.newCommand(ctx, fn, keys, args)
+	_ = tx.Process(ctx, cmd)
+	_, err := tx.Exec(ctx)
+	switch {
+	case notLoaded(cmd.Err()):
+		if err := s.loadLibrary(ctx); err != nil {
+			return nil, err
+		}
+		return s.fcallWith(ctx, on, need, fn, keys, args)
+	case redis.IsOOMError(set.Err()):
+		return nil, set.Err() // which is why the transaction was given up
+	case err != nil:
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
 // fault is what an error says of a call.
 type fault int
 
@@ -75,7 +107,7 @@ const (
 // passing are the refusals of servers that are starting, changing hands or
 // moving slots. All come before a function runs.
 var passing = []string{
-	"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "MISCONF",
+	"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "MISCONF", "EXECABORT",
 	"max number of clients reached",
 }
 

@@ -82,22 +82,18 @@ var (
 	}
 )
 
-// extent is where the context of a session lies: what is sealed in chunks, and
-// the open tail. Positions are bytes of the stream of frames.
+// extent is how much of a context lies where.
 type extent struct {
-	born   uint64 // the epoch that began this life
-	chunks int
-	sealed uint64
-	open   uint64
-	next   mark // what begins in the open tail, its position relative to the tail
-	turns  uint64
-	parked int
+	born    uint64 // the epoch that began this life
+	entries int    // of the directory
+	pieces  int    // in the open tail
+	stream  uint64 // bytes of the whole
 }
 
 // mark is a place in the stream where a turn begins.
 type mark struct {
 	turn   uint64
-	at     uint64
+	at     uint64 // byte of the stream
 	bytes  uint64 // of the values before it
 	tokens uint64 // of the turns before it
 }
@@ -136,16 +132,14 @@ func decodeRecord(s string) (*statestore.Record, extent, error) {
 	r.Key = statestore.SessionKey{Tenant: names.text(2), Pool: names.text(2), ID: names.text(2)}
 	r.Changes = decodeChanges(&fields{s: f.take(f.int(2)), bad: f.bad}, &f.bad)
 	r.Ops = decodeOps(f, r.Version)
-	x.turns = r.Turns
 	f.bad = f.bad || names.bad
 	return r, x, f.end("record")
 }
 
 func (x *extent) read(f *fields) {
-	x.parked = f.int(1)
-	x.chunks, x.sealed, x.open = f.int(4), f.uint(6), f.uint(4)
-	x.next = mark{turn: f.uint(6), at: f.uint(4), bytes: f.uint(6), tokens: f.uint(8)}
-	f.take(4) // number of the next chunk
+	f.take(1) // parked writes
+	x.entries, x.pieces, x.stream = f.int(4), f.int(4), f.uint(6)
+	f.take(4 + 4) // bytes since the last entry, number of the next parked write
 }
 
 func decodeChanges(f *fields, bad *bool) (changes []statestore.OwnerChange) {

@@ -2,36 +2,42 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sort"
-	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"berth/statestore"
 )
 
-// firstPages is how many pages of the directory are read with the record: enough
-// for 16 MB of context. More are read when there are more.
-const firstPages = 4
+// What is read with the record: pages of the directory, enough for 16 MB of
+// context, and pieces of the open tail, enough for a short session as a whole. More
+// is read where there is more.
+const (
+	firstPages  = 4
+	firstPieces = 256
+)
 
-// directoryPage is how many chunks a page of the directory lists.
+// directoryPage is how many entries a page of the directory has.
 const directoryPage = 64
 
-// chunk is an entry of the directory: where in the stream a chunk lies, and the
-// first turn that begins in it or after.
-type chunk struct {
-	name string
-	from uint64
-	size uint64
-	next mark // its position is of the stream
+// part is an entry of the directory: where in the stream a part begins, its chunk
+// and its pieces, and the first turn that begins there or later.
+type part struct {
+	chunk  string // its name, "" for none
+	size   uint64 // of the chunk
+	from   uint64 // byte of the stream
+	pieces int    // place of its first piece in the open tail
+	next   mark
 }
 
-// contents are a session as one transaction saw it, but for its sealed chunks.
+// contents are a session as one transaction saw it.
 type contents struct {
 	statestore.View
 	extent
-	chunks     []chunk
-	tail       string
+	parts      []part
+	tail       []string // the first pieces
 	meta       []byte
 	placements map[string]string
 	parked     map[string]string
@@ -47,9 +53,9 @@ func (s *Store) fetch(ctx context.Context, c call) (got contents, err error) {
 		if err != nil {
 			return contents{}, fmt.Errorf("read session: %w", err)
 		}
-		need := (got.extent.chunks + directoryPage - 1) / directoryPage
+		need := (got.entries + directoryPage - 1) / directoryPage
 		if need <= pages {
-			return got, nil
+			return got, got.whole()
 		}
 		pages = need
 	}
@@ -63,7 +69,7 @@ func (s *Store) fetchOnce(ctx context.Context, c call, pages int) (got contents,
 	tx := s.client.TxPipeline()
 	view := s.newCommand(ctx, lookupFn, []string{c.keys[keyRecord], c.keys[keyTombstone]}, nil)
 	_ = tx.Process(ctx, view)
-	tail := tx.LRange(ctx, c.keys[keyOpen], 0, -1)
+	tail := tx.LRange(ctx, c.keys[keyOpen], 0, firstPieces-1)
 	log := tx.HMGet(ctx, c.keys[keyLog], fields...)
 	placed := tx.HGetAll(ctx, c.keys[keyPlaced])
 	parked := tx.HGetAll(ctx, c.keys[keyParked])
@@ -77,12 +83,15 @@ func (s *Store) fetchOnce(ctx context.Context, c call, pages int) (got contents,
 	if err != nil {
 		return got, err
 	}
-	if got.View, got.extent, err = viewOf(view.Val()); err != nil {
+	if got.View, got.extent, err = viewOf(view.Val()); err != nil || !got.Exists {
 		return got, err
 	}
-	got.tail, got.placements, got.parked = strings.Join(tail.Val(), ""), placed.Val(), parked.Val()
+	got.tail, got.placements, got.parked = tail.Val(), placed.Val(), parked.Val()
 	return got, got.readLog(log.Val())
 }
+
+// noChunk is the name in an entry without a chunk.
+const noChunk = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
 // readLog reads meta and the pages of the directory.
 func (got *contents) readLog(values []any) error {
@@ -92,46 +101,55 @@ func (got *contents) readLog(values []any) error {
 	for _, v := range values[1:] {
 		page, _ := v.(string)
 		for f := (&fields{s: page}); len(f.s) > 0; {
-			c := chunk{name: f.take(12), from: f.uint(6), size: f.uint(4)}
-			c.next = mark{turn: f.uint(6), at: f.uint(4) + c.from, bytes: f.uint(6), tokens: f.uint(8)}
+			p := part{chunk: f.take(len(noChunk)), from: f.uint(6), size: f.uint(4), pieces: f.int(4)}
+			p.next = mark{turn: f.uint(6), at: f.uint(4) + p.from, bytes: f.uint(6), tokens: f.uint(8)}
 			if f.bad {
-				return fmt.Errorf("directory of chunks: %w", ErrDamaged)
+				return fmt.Errorf("directory: %w", ErrDamaged)
 			}
-			got.chunks = append(got.chunks, c)
+			if p.chunk == noChunk {
+				p.chunk = ""
+			}
+			got.parts = append(got.parts, p)
 		}
 	}
 	return nil
 }
 
-// whole reports whether the directory describes the whole log.
+// whole reports whether the directory describes the whole log. What was written
+// before its first entry is a part as well.
 func (got *contents) whole() error {
-	at := uint64(0)
-	for _, c := range got.chunks {
-		if c.from != at {
-			return fmt.Errorf("directory of chunks has a hole at byte %d: %w", at, ErrDamaged)
-		}
-		at += c.size
+	if !got.Exists {
+		return nil
 	}
-	if len(got.chunks) != got.extent.chunks || at != got.sealed || uint64(len(got.tail)) != got.open {
-		return fmt.Errorf("log has %d chunks, %d bytes and a tail of %d, its record says %d, %d and %d: %w",
-			len(got.chunks), at, len(got.tail), got.extent.chunks, got.sealed, got.open, ErrDamaged)
+	if len(got.parts) != got.entries {
+		return fmt.Errorf("directory has %d entries, its record says %d: %w", len(got.parts), got.entries, ErrDamaged)
+	}
+	if len(got.parts) == 0 || got.parts[0].from > 0 {
+		got.parts = slices.Insert(got.parts, 0, part{})
+	}
+	last := part{}
+	for _, p := range append(got.parts[:len(got.parts):len(got.parts)], part{from: got.stream, pieces: got.pieces}) {
+		if p.from < last.from+last.size || p.pieces < last.pieces || p.next.turn < last.next.turn && p.from < got.stream {
+			return fmt.Errorf("directory goes back at byte %d: %w", p.from, ErrDamaged)
+		}
+		last = p
 	}
 	return nil
 }
 
-// before finds the last place that the directory knows at which a turn no later
-// than the k-th begins, and the chunk that it lies in; a chunk past the last is
-// the tail.
-func (got *contents) before(k uint64) (mark, int) {
-	if tail := got.extent.next; got.open > 0 && tail.turn <= k {
-		tail.at += got.sealed
-		return tail, len(got.chunks)
+// end is where the i-th part ends: the byte of the stream and the piece that belong
+// to the next.
+func (got *contents) end(i int) (at uint64, piece int) {
+	if i+1 < len(got.parts) {
+		return got.parts[i+1].from, got.parts[i+1].pieces
 	}
-	i := sort.Search(len(got.chunks), func(i int) bool { return got.chunks[i].next.turn > k }) - 1
-	if i < 0 {
-		return mark{}, 0
-	}
-	return got.chunks[i].next, i
+	return got.stream, got.pieces
+}
+
+// before is the last part that begins no later than the k-th turn: the turn begins
+// in it.
+func (got *contents) before(k uint64) int {
+	return max(0, sort.Search(len(got.parts), func(i int) bool { return got.parts[i].next.turn > k })-1)
 }
 
 // Load reads a record with what belongs to it, and its turns lazily.
@@ -155,9 +173,6 @@ func (s *Store) Load(ctx context.Context, key statestore.SessionKey, from uint64
 	}
 	if !reading.Exists {
 		return reading, nil
-	}
-	if err := got.whole(); err != nil {
-		return statestore.Reading{}, err
 	}
 	reading.Meta = got.meta
 	if reading.Placements, err = decodePlacements(got.placements, got.Now); err != nil {
@@ -196,65 +211,64 @@ func texts(values []any) ([]string, error) {
 	return out, nil
 }
 
-// readPage reads chunks, and then whether the session is still the one that the
-// load began with: what was read before that answer belongs to it.
-func (s *Store) readPage(ctx context.Context, c call, names []string, x extent, rewritten uint64) ([]string, error) {
+// span is some parts in a row, as one read asks for them.
+type span struct {
+	first, past int // parts
+	names       []string
+	from, to    int // pieces
+}
+
+// span begins at a part and ends with a page's worth of bytes, or with the parts.
+func (got *contents) span(first int) span {
+	sp := span{first: first, past: first, from: got.parts[first].pieces}
+	for size := uint64(0); sp.past < len(got.parts) && size < pageBytes; sp.past++ {
+		p := got.parts[sp.past]
+		if p.chunk != "" {
+			sp.names = append(sp.names, p.chunk)
+		}
+		var end uint64
+		end, sp.to = got.end(sp.past)
+		size += end - p.from
+	}
+	return sp
+}
+
+// readSpan reads chunks and pieces, and then whether the session is still the one
+// that was read first: what was read before that answer belongs to it.
+func (s *Store) readSpan(ctx context.Context, c call, got *contents, sp span) (chunks, pieces []string, err error) {
+	if len(sp.names) == 0 && sp.to <= len(got.tail) {
+		return nil, got.tail[sp.from:sp.to], nil
+	}
 	var values []any
 	var head string
-	err := s.ask(ctx, func() error {
+	err = s.ask(ctx, func() error {
 		pipe := s.client.Pipeline()
-		chunks := pipe.HMGet(ctx, c.keys[keyLog], names...)
+		// With a name that is always there to ask for, the reply is always a list.
+		wanted := pipe.HMGet(ctx, c.keys[keyLog], append(sp.names, "m")...)
+		var tail *redis.StringSliceCmd
+		if sp.to > sp.from {
+			tail = pipe.LRange(ctx, c.keys[keyOpen], int64(sp.from), int64(sp.to-1))
+		}
 		record := pipe.GetRange(ctx, c.keys[keyRecord], 0, headSize-1)
 		_, err := pipe.Exec(ctx)
-		values, head = chunks.Val(), record.Val()
+		values, head = wanted.Val(), record.Val()
+		if tail != nil {
+			pieces = tail.Val()
+		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read page: %w", err)
+		return nil, nil, fmt.Errorf("read page: %w", err)
 	}
-	if f := (&fields{s: head}); len(head) != headSize || f.uint(1) != format || f.uint(6) != x.born || f.uint(6) != rewritten {
-		return nil, statestore.ErrChanged
+	if f := (&fields{s: head}); len(head) != headSize || f.uint(1) != format || f.uint(6) != got.born || f.uint(6) != got.Rewritten {
+		return nil, nil, statestore.ErrChanged
 	}
-	return texts(values)
+	if chunks, err = texts(values[:len(sp.names)]); err == nil && len(pieces) != sp.to-sp.from {
+		err = fmt.Errorf("open tail has %d of the pieces %d to %d: %w", len(pieces), sp.from, sp.to, ErrDamaged)
+	}
+	return chunks, pieces, err
 }
 
 // headSize is what stands first in a record: its format, the epoch that began
 // this life, and the version of the last write that shortened or replaced.
 const headSize = 1 + 6 + 6
-
-// locate finds where the k-th turn begins, for a write that keeps the turns
-// before it. It reads at most one chunk.
-func (s *Store) locate(ctx context.Context, c call, k uint64) ([]byte, error) {
-	got, err := s.fetch(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if !got.Exists || k > got.Turns {
-		return nil, nil // the function will say why
-	}
-	if err := got.whole(); err != nil {
-		return nil, err
-	}
-	at, i := got.before(k)
-	if at.turn < k {
-		text, from := got.tail, got.sealed
-		if i < len(got.chunks) {
-			page, err := s.readPage(ctx, c, []string{got.chunks[i].name}, got.extent, got.Rewritten)
-			if errors.Is(err, statestore.ErrChanged) {
-				return nil, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-			text, from = page[0], got.chunks[i].from
-		}
-		if at, err = skip(text, from, at, k); err != nil {
-			return nil, err
-		}
-	}
-	b := appendUint(nil, got.born, 6)
-	b = appendUint(b, got.Rewritten, 6)
-	b = appendUint(b, at.at, 6)
-	b = appendUint(b, at.bytes, 6)
-	return appendUint(b, at.tokens, 8), nil
-}

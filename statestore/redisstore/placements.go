@@ -38,7 +38,7 @@ func (s *Store) PutPlacements(ctx context.Context, key statestore.SessionKey, by
 		return err
 	}
 	args := c.args(packOwner(by), descriptors, statestore.MaxPlacementBytes)
-	a, _, err := s.change(ctx, statestore.Requirement{}, placeFn, c.keys, args)
+	a, _, err := s.change(ctx, statestore.Requirement{}, put{}, placeFn, c.keys, args)
 	if err != nil {
 		return err
 	}
@@ -68,13 +68,13 @@ func decodePlacements(values map[string]string, now statestore.Millis) ([]states
 	return sets, nil
 }
 
-// parkedWrite is a parked append with its place in the row, and its frames or
-// where they are.
+// parkedWrite is a parked append with its place in the row, and where its frames
+// are.
 type parkedWrite struct {
 	statestore.Parked
 	seq    uint64
-	frames string
 	chunks []string // names in the log key
+	rest   string   // what follows the chunks
 }
 
 // readParked reads the parked writes of a session, first come first.
@@ -90,12 +90,12 @@ func (s *Store) readParked(ctx context.Context, c call, values map[string]string
 	slices.SortFunc(writes, func(a, b *parkedWrite) int { return cmp.Compare(a.seq, b.seq) })
 	var parked []statestore.Parked
 	for _, p := range writes {
-		err := s.readFrames(ctx, c, p)
+		stream, err := s.readFrames(ctx, c, p)
 		if errors.Is(err, statestore.ErrChanged) {
 			continue // adopted, or ended with its session, meanwhile
 		}
 		if err == nil {
-			err = p.decodeTurns()
+			p.Turns, err = decodeTurns(stream)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("parked write: %w", err)
@@ -105,20 +105,17 @@ func (s *Store) readParked(ctx context.Context, c call, values map[string]string
 	return parked, nil
 }
 
-// readFrames reads the frames of a parked write that was staged.
-func (s *Store) readFrames(ctx context.Context, c call, p *parkedWrite) error {
+// readFrames reads the frames of a parked write.
+func (s *Store) readFrames(ctx context.Context, c call, p *parkedWrite) (string, error) {
 	var pieces []string
 	for names := range slices.Chunk(p.chunks, pageBytes/largeChunk) {
 		texts, err := s.readChunks(ctx, c, names)
 		if err != nil {
-			return err
+			return "", err
 		}
 		pieces = append(pieces, texts...)
 	}
-	if len(pieces) > 0 {
-		p.frames = strings.Join(pieces, "")
-	}
-	return nil
+	return strings.Join(append(pieces, p.rest), ""), nil
 }
 
 // decodeParked reads what park in lua/log.lua packs.
@@ -136,27 +133,22 @@ func decodeParked(v string, now statestore.Millis) (*parkedWrite, error) {
 	if meta := f.text(4); meta != "" {
 		p.Meta = []byte(meta)
 	}
-	switch staged := f.uint(1); {
-	case f.bad:
-	case staged == 1:
-		tag := f.take(8)
-		for i := range f.int(4) {
-			p.chunks = append(p.chunks, stagedName([]byte(tag), i))
-		}
-	default:
-		p.frames, f.s = f.s, ""
+	tag, chunks := f.take(8), f.int(4)
+	for i := 0; i < chunks && !f.bad; i++ {
+		p.chunks = append(p.chunks, chunkName([]byte(tag), i))
 	}
+	p.rest, f.s = f.s, ""
 	return p, f.end("parked write")
 }
 
-func (p *parkedWrite) decodeTurns() error {
-	for rest := bytesOf(p.frames); len(rest) > 0; {
+func decodeTurns(stream string) (turns []statestore.Turn, err error) {
+	for rest := bytesOf(stream); len(rest) > 0; {
 		t, n, err := frame.Next(rest)
 		if err != nil {
-			return fmt.Errorf("parked write: %w: %w", err, ErrDamaged)
+			return nil, fmt.Errorf("turn %d: %w: %w", len(turns), err, ErrDamaged)
 		}
-		p.Turns = append(p.Turns, t)
+		turns = append(turns, t)
 		rest = rest[n:]
 	}
-	return nil
+	return turns, nil
 }

@@ -10,48 +10,31 @@ import (
 )
 
 // Chunks are cut so that a string of Redis, with its header, just fits a class of
-// its allocator; lua/log.lua cuts the same.
+// its allocator. What is left of a write is too small for that: it joins the pieces
+// of the open tail, which Redis packs.
 const (
 	largeChunk = 65520
+	smallChunk = 4088
 	// chunkSpare is left free of a class for the header of the string.
 	chunkSpare = 8
-	// wasteBytes is what a chunk may leave unused of its class for want of a
-	// better cut.
-	wasteBytes = 512
+	// A chunk may leave one part in wastedPart of its class unused.
+	wastedPart = 50
 )
 
 // stageBatch is how many bytes of chunks go to Redis in one round trip.
 const stageBatch = 512 << 10
 
-// unstageTimeout bounds the removal of what a refused write has staged; a sweep
-// removes what that misses.
+// unstageTimeout bounds the removal of what a write has staged that was not
+// answered; a sweep removes what that misses.
 const unstageTimeout = 2 * time.Second
 
-// staged is a write whose chunks are in the log key, but not yet in the log.
-type staged struct {
-	tag   [8]byte
-	sizes []int
-	links []byte // as lua/append.lua takes it
-}
-
-// member is how the list of staged writes names it.
-func (st *staged) member(c call) string {
-	b := append(c.digest[:], st.tag[:]...)
-	return string(binary.BigEndian.AppendUint32(b, uint32(len(st.sizes)))) //nolint:gosec // a few thousand
-}
-
-func stagedName(tag []byte, i int) string {
-	return string(binary.BigEndian.AppendUint32(append([]byte(nil), tag...), uint32(i))) //nolint:gosec // as above
-}
-
-// chunkSizes cuts n bytes into chunks.
+// chunkSizes cuts the first of n bytes into chunks; the rest becomes pieces.
 func chunkSizes(n int) (sizes []int) {
-	for n > 0 {
+	for n >= smallChunk {
 		size := min(n, largeChunk)
-		if size < largeChunk {
-			if fits := classBelow(size+chunkSpare) - chunkSpare; size-fits > wasteBytes && fits > wasteBytes && classAbove(size+chunkSpare)-size > wasteBytes {
-				size = fits
-			}
+		below, above := classes(size + chunkSpare)
+		if above-(size+chunkSpare) > above/wastedPart {
+			size = below - chunkSpare
 		}
 		sizes = append(sizes, size)
 		n -= size
@@ -59,67 +42,117 @@ func chunkSizes(n int) (sizes []int) {
 	return sizes
 }
 
-// classBelow is the largest class of the allocator that n fills: four classes
-// between a power of two and the next.
-func classBelow(n int) int {
+// classes are the largest class of the allocator that n bytes fill and the smallest
+// that holds them: there are four between a power of two and the next.
+func classes(n int) (below, above int) {
 	step := 1
 	for n/step >= 8 {
 		step *= 2
 	}
-	return n / step * step
-}
-
-// classAbove is the smallest class that holds n.
-func classAbove(n int) int {
-	below := classBelow(n)
+	below = n / step * step
 	if below == n {
-		return n
+		return n, n
 	}
-	step := 1
-	for n/step >= 8 {
-		step *= 2
-	}
-	return below + step
+	return below, below + step
 }
 
-// stage writes the chunks of w to the log key, under a name of their own.
+// layout is how a write lies in Redis: its first bytes in chunks, under names of
+// its own, and the rest in pieces.
+type layout struct {
+	tag    [8]byte
+	sizes  []int // of the chunks
+	links  []byte
+	staged bool // the chunks are in the log key already, and announced
+}
+
+// newLayout cuts the stream of w.
+func newLayout(w *write) *layout {
+	l := &layout{sizes: chunkSizes(len(w.stream))}
+	l.rename()
+	from, i := uint64(0), 0
+	for _, size := range l.sizes {
+		for i < len(w.marks) && w.marks[i].at < from {
+			i++
+		}
+		next := mark{turn: w.turns, at: uint64(len(w.stream)), bytes: w.bytes, tokens: w.tokens}
+		if i < len(w.marks) {
+			next = w.marks[i]
+		}
+		l.links = appendUint(l.links, uint64(size), 4) //nolint:gosec // a chunk
+		l.links = appendUint(l.links, next.turn, 4)
+		l.links = appendUint(l.links, next.at-from, 4)
+		l.links = appendUint(l.links, next.bytes, 4)
+		l.links = appendUint(l.links, next.tokens, 8)
+		from += uint64(size) //nolint:gosec // as above
+	}
+	return l
+}
+
+// rename gives the chunks names that were never given. It tells writes apart and
+// guards nothing.
+func (l *layout) rename() {
+	binary.BigEndian.PutUint64(l.tag[:], rand.Uint64()) //nolint:gosec // see above
+	l.staged = false
+}
+
+func chunkName(tag []byte, i int) string {
+	return string(binary.BigEndian.AppendUint32(append([]byte(nil), tag...), uint32(i))) //nolint:gosec // a few thousand
+}
+
+// chunked is how many bytes lie in chunks.
+func (l *layout) chunked() (n int) {
+	for _, size := range l.sizes {
+		n += size
+	}
+	return n
+}
+
+// fields are the names and values of the chunks in turn.
+func (l *layout) fields(stream []byte) []any {
+	fields := make([]any, 0, 2*len(l.sizes))
+	for i, size := range l.sizes {
+		fields = append(fields, chunkName(l.tag[:], i), stream[:size])
+		stream = stream[size:]
+	}
+	return fields
+}
+
+// member is how the list of staged writes names the write.
+func (l *layout) member(c call) string {
+	b := append(c.digest[:], l.tag[:]...)
+	return string(binary.BigEndian.AppendUint32(b, uint32(len(l.sizes)))) //nolint:gosec // a few thousand
+}
+
+// stage writes the chunks of w to the log key, announced and in several round
+// trips, so that Redis serves others between them.
 func (s *Store) stage(ctx context.Context, c call, w *write) error {
-	if w.staged != nil {
-		s.unstage(ctx, c, w.staged)
+	l := w.layout
+	if l.staged {
+		s.unstage(ctx, c, l)
+		l.rename()
 	}
-	st := &staged{sizes: chunkSizes(len(w.stream))}
-	// The first bit tells staged names from those that functions give, which begin
-	// with an epoch.
-	binary.BigEndian.PutUint64(st.tag[:], rand.Uint64()|1<<63) //nolint:gosec // tells writes apart, guards nothing
-	st.link(w)
-	w.staged = st
-	rest := w.stream
-	take := func(i int) []byte {
-		chunk := rest[:st.sizes[i]]
-		rest = rest[st.sizes[i]:]
-		return chunk
-	}
-	args := []any{st.member(c), s.opts.Staging.Milliseconds(), stagedName(st.tag[:], 0), take(0)}
+	l.staged = true
+	fields := l.fields(w.stream)
+	args := []any{l.member(c), s.opts.Staging.Milliseconds(), fields[0], fields[1]}
 	err := s.settle(ctx, func() error {
 		_, err := s.fcall(ctx, s.client, stageFn, []string{c.keys[keyStaged], c.keys[keyLog]}, args)
 		return err
 	})
-	for i := 1; i < len(st.sizes) && err == nil; {
-		fields := []any(nil)
-		for size := 0; i < len(st.sizes) && size < stageBatch; i++ {
-			chunk := take(i)
-			fields = append(fields, stagedName(st.tag[:], i), chunk)
-			size += len(chunk)
+	for from := 2; from < len(fields) && err == nil; {
+		to, size := from, 0
+		for ; to < len(fields) && size < stageBatch; to += 2 {
+			size += l.sizes[to/2]
 		}
-		err = s.putChunks(ctx, c.keys[keyLog], fields)
+		err = s.putChunks(ctx, c.keys[keyLog], fields[from:to])
+		from = to
 	}
 	if err != nil {
-		s.unstage(ctx, c, st)
+		s.unstage(ctx, c, l)
 	}
 	return err
 }
 
-// putChunks writes chunks, one command each: Redis serves others between two.
+// putChunks writes chunks, one command each.
 func (s *Store) putChunks(ctx context.Context, key string, fields []any) error {
 	return s.settle(ctx, func() error {
 		pipe := s.client.Pipeline()
@@ -131,32 +164,11 @@ func (s *Store) putChunks(ctx context.Context, key string, fields []any) error {
 	})
 }
 
-// link describes the chunks: each one's size, and the first turn that begins in
-// it or after.
-func (st *staged) link(w *write) {
-	from, i := uint64(0), 0
-	for _, size := range st.sizes {
-		for i < len(w.marks) && w.marks[i].at < from {
-			i++
-		}
-		next := mark{turn: w.turns, at: uint64(len(w.stream)), bytes: w.bytes, tokens: w.tokens}
-		if i < len(w.marks) {
-			next = w.marks[i]
-		}
-		st.links = appendUint(st.links, uint64(size), 4) //nolint:gosec // a chunk
-		st.links = appendUint(st.links, next.turn, 4)
-		st.links = appendUint(st.links, next.at-from, 4)
-		st.links = appendUint(st.links, next.bytes, 4)
-		st.links = appendUint(st.links, next.tokens, 8)
-		from += uint64(size) //nolint:gosec // as above
-	}
-}
-
 // unstage removes what no log links, if the store answers soon.
-func (s *Store) unstage(ctx context.Context, c call, st *staged) {
+func (s *Store) unstage(ctx context.Context, c call, l *layout) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unstageTimeout)
 	defer cancel()
-	_, _ = s.dropStaged(ctx, c.keys, st.member(c)) // else a sweep does
+	_, _ = s.dropStaged(ctx, c.keys, l.member(c)) // else a sweep does
 }
 
 // dropStaged removes a staged write, unless a log links it, and reports whether

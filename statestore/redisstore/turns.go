@@ -19,22 +19,6 @@ const pageBytes = 512 << 10
 // bytesOf is the text without a copy; nobody writes to it.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// skip goes from one turn to the k-th, which begins in the same piece of the
-// stream. The piece begins at byte from of the stream.
-func skip(piece string, from uint64, at mark, k uint64) (mark, error) {
-	for at.turn < k {
-		if at.at < from || at.at-from > uint64(len(piece)) {
-			return mark{}, fmt.Errorf("turn %d begins outside its chunk: %w", at.turn, ErrDamaged)
-		}
-		info, err := frame.Measure(bytesOf(piece[at.at-from:]))
-		if err != nil {
-			return mark{}, fmt.Errorf("turn %d: %w: %w", at.turn, err, ErrDamaged)
-		}
-		at = mark{turn: at.turn + 1, at: at.at + info.Size, bytes: at.bytes + info.Bytes, tokens: at.tokens + info.Tokens}
-	}
-	return at, nil
-}
-
 // load is a reading of turns under way.
 type load struct {
 	store *Store
@@ -44,8 +28,9 @@ type load struct {
 
 // page is what one read brought.
 type page struct {
-	texts []string
-	err   error
+	span
+	chunks, pieces []string
+	err            error
 }
 
 // turns yields the turns from the from-th. While one page is decoded the next is
@@ -57,49 +42,57 @@ func (l *load) turns(ctx context.Context, from uint64) iter.Seq2[statestore.Numb
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		start, first := l.before(from)
-		d := &decoder{next: start.turn, from: from, end: l.Turns, yield: yield}
-		rest := l.chunks[first:]
-		d.drop = start.at - l.sealed
-		if len(rest) > 0 {
-			d.drop = start.at - rest[0].from
-		}
-		for coming := l.ahead(ctx, rest); len(rest) > 0; {
+		first := l.before(from)
+		start := l.parts[first]
+		d := &decoder{next: start.next.turn, from: from, end: l.Turns, drop: start.next.at - start.from, yield: yield}
+		for coming := l.ahead(ctx, first); coming != nil; {
 			p := <-coming
-			rest = rest[len(p.texts):]
-			if p.err == nil && len(rest) > 0 {
-				coming = l.ahead(ctx, rest)
-			}
 			if p.err != nil {
 				yield(statestore.NumberedTurn{}, p.err)
 				return
 			}
-			if !d.feed(p.texts...) {
+			coming = l.ahead(ctx, p.past)
+			if !l.decode(d, p) {
 				return
 			}
 		}
-		if d.feed(l.tail) && d.next < l.Turns {
+		if d.next < l.Turns {
 			yield(statestore.NumberedTurn{}, fmt.Errorf("the log ends before turn %d of %d: %w", d.next, l.Turns, ErrDamaged))
 		}
 	}
 }
 
-// ahead begins to read the next page of chunks.
-func (l *load) ahead(ctx context.Context, chunks []chunk) <-chan page {
+// ahead begins to read the page that begins with a part; nil when there is none.
+func (l *load) ahead(ctx context.Context, first int) <-chan page {
+	if first == len(l.parts) {
+		return nil
+	}
+	p := page{span: l.span(first)}
 	coming := make(chan page, 1)
-	var names []string
-	for size := uint64(0); len(names) < len(chunks) && size < pageBytes; {
-		c := chunks[len(names)]
-		names = append(names, c.name)
-		size += c.size
-	}
-	if len(names) > 0 {
-		go func() {
-			texts, err := l.store.readPage(ctx, l.call, names, l.extent, l.Rewritten)
-			coming <- page{texts: texts, err: err}
-		}()
-	}
+	go func() {
+		p.chunks, p.pieces, p.err = l.store.readSpan(ctx, l.call, &l.contents, p.span)
+		coming <- p
+	}()
 	return coming
+}
+
+// decode feeds a page in the order of the stream; false when nobody wants more.
+func (l *load) decode(d *decoder, p page) bool {
+	for i := p.first; i < p.past; i++ {
+		if l.parts[i].chunk != "" {
+			if !d.feed(p.chunks[0]) {
+				return false
+			}
+			p.chunks = p.chunks[1:]
+		}
+		_, to := l.end(i)
+		n := to - l.parts[i].pieces
+		if !d.feed(p.pieces[:n]...) {
+			return false
+		}
+		p.pieces = p.pieces[n:]
+	}
+	return true
 }
 
 // decoder makes turns of pieces of the stream, wherever they were cut.

@@ -1,29 +1,30 @@
--- append.lua judges a write of turns, an append or a replace, and stores it. Its turns come with the
--- call, or were staged in the log key before. An append by an instance that is no longer the owner is
--- parked.
+-- append.lua judges a write of turns, an append or a replace, and stores it. Its chunks are in the log key:
+-- written by commands of the same transaction, or staged before. An append by an instance that is no longer
+-- the owner is parked.
 -- KEYS     see session.lua
 -- ARGV[6]  the write, packed as WRITE says   [7] floors of the handle   [8] meta, '' for none
---     [9]  of each turn where its frame begins and what came before, '>I4I4c8'
---    [10]  of each staged chunk its size and what begins in it, '>I4I4I4I4c8', '' when nothing is staged
---    [11]  where a base cuts: '>I6I6I6I6c8' life, last rewrite, bytes of the stream, of values, tokens;
---          '' when not looked up yet
---    [12...]  the frames in pieces, when nothing is staged
+--     [9]  of each chunk its size, and the first turn that begins there or later, '>I4I4I4I4c8'
+--    [10]  where a base cuts, packed as KEEP says; '' when not looked up yet
+--    [11...]  what follows the chunks, in pieces
 -- Returns {'ok', now, version, epoch, turns, bytes, owner, affinity until, op, epoch of the writer's
---          floor, duplicate, moved, adopted}, or a refusal; {'locate'} when [11] is needed or out of
---          date; {'restage'} when a staged chunk is gone; {'full'} when the memory is, and nothing else
---          was wrong
--- kind (1 append, 2 replace), at (0 version, 1 end), recreate, probe (judge only: the memory is full),
--- turns, bytes, tokens, frames' bytes, most bytes of a session, affinity, retention, tombstone, op,
--- content, base+1, affinity key, tag, by, op's name, names
-local WRITE = '>BBBBI4I6c8I4I6I6I6I6c8c16I6c16c8I2c0I2c0I2c0'
+--          floor, duplicate, moved, adopted}, or a refusal; {'locate'} when [10] is needed or out of
+--          date; {'restage'} when a chunk is gone; {'full'} when the memory is, and nothing else was wrong
+-- kind (1 append, 2 replace), at (0 version, 1 end), recreate, probe (judge only), staged, turns, bytes,
+-- tokens, bytes of pieces, most bytes of a session, affinity, retention, tombstone, op, content, base+1,
+-- affinity key, tag, by, op's name, names
+local WRITE = '>BBBBBI4I6c8I4I6I6I6I6c8c16I6c16c8I2c0I2c0I2c0'
+-- life, last rewrite, then as cut_stream in log.lua has them: bytes, entries, pieces, part, since, what stays
+-- of the last entry's chunk when that is cut (else 0), and bytes and tokens of the turns that stay
+local KEEP = '>I6I6I6I4I4I4I4I4I6c8'
 
 local function read_write()
-  local w = { mark = 0, keep = 0, keptbytes = 0, kepttokens = NOTHING8 }
-  w.kind, w.at, w.recreate, w.probe, w.turns, w.bytes, w.tokens, w.size, w.most, w.affinity, w.retention, w.tombstone,
-    w.op, w.content, w.base, w.key, w.tag, w.by, w.name, w.names = struct.unpack(WRITE, ARGV[6])
-  w.handle, w.meta, w.marks, w.links = floors(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
+  page = {}
+  local w = { first = 11, keep = 0, keptbytes = 0, kepttokens = NOTHING8 }
+  w.kind, w.at, w.recreate, w.probe, w.staged, w.turns, w.bytes, w.tokens, w.rest, w.most, w.affinity, w.retention,
+    w.tombstone, w.op, w.content, w.base, w.key, w.tag, w.by, w.name, w.names = struct.unpack(WRITE, ARGV[6])
+  w.handle, w.meta, w.links = floors(ARGV[7]), ARGV[8], ARGV[9]
   w.chunks, w.probe = #w.links / LINKSIZE, w.probe == 1
-  w.staged = digest .. w.tag .. struct.pack('>I4', w.chunks)
+  w.staged = w.staged == 1 and digest .. w.tag .. struct.pack('>I4', w.chunks)
   return w
 end
 
@@ -56,20 +57,20 @@ end
 
 -- measure finds what stays below the turns of the write.
 local function measure(r, w)
-  w.cut = -1
   if w.kind == 2 then
-    if r[TURNS] > 0 then w.cut = 0 end
+    if r[TURNS] > 0 then w.cut = { bytes = 0, entries = 0, pieces = 0, part = 0, since = 0, chunk = 0 } end
   elseif w.base == 0 or w.base - 1 == r[TURNS] then
     w.keep, w.keptbytes, w.kepttokens = r[TURNS], r[BYTES], r[TOKENS]
   elseif w.base - 1 > r[TURNS] then
     return { 'conflict', r[VERSION], r[TURNS] }
-  elseif ARGV[11] == '' then
+  elseif ARGV[10] == '' then
     return { 'locate' }
   else
-    local born, rewritten
-    w.keep = w.base - 1
-    born, rewritten, w.cut, w.keptbytes, w.kepttokens = struct.unpack('>I6I6I6I6c8', ARGV[11])
+    local c, born, rewritten = {}, nil, nil
+    born, rewritten, c.bytes, c.entries, c.pieces, c.part, c.since, c.chunk, w.keptbytes, w.kepttokens =
+      struct.unpack(KEEP, ARGV[10])
     if born ~= r[BORN] or rewritten ~= r[REWRITTEN] then return { 'locate' } end
+    w.keep, w.cut = w.base - 1, c
   end
   if w.keptbytes + w.bytes > w.most then return { 'too_large', w.most, w.keptbytes + w.bytes } end
 end
@@ -140,24 +141,20 @@ local function accept(r, w)
 end
 
 local function store(r, w)
-  if w.cut >= 0 then cut(r, w.cut) end
-  if w.chunks > 0 then
-    write_staged(r, w)
-    redis.call('ZREM', stagedKey, w.staged)
-  else
-    write_inline(r, w, 12)
+  if w.cut then
+    cut_stream(r, w.cut)
+    if w.cut.chunk > 0 then cut_chunk(r, w.cut.chunk) end
   end
-  flush_page()
+  append_stream(r, w)
+  if w.staged then redis.call('ZREM', stagedKey, w.staged) end
   if w.meta ~= '' then
     redis.call('HSET', logKey, 'm', w.meta)
     r.touch = true
   end
 end
 
-local function run()
-  page = {}
-  local w = read_write()
-  local r, t = find()
+-- decide judges the write, and stores or parks it if it is to be.
+local function decide(r, t, w)
   local no = check_ended(r, t, w.handle, {})
   if no then return no end
   if r then
@@ -170,19 +167,29 @@ local function run()
   local to
   no, to = judge(r, t, w)
   if no and no[1] == 'not_owner' and w.kind == 1 then
-    local kept, changed = park(r, w, 12)
+    local kept, changed = park(r, w)
     if kept then no[5] = 1 end
     if changed then save(r) end
   end
   if no then return no end
   if w.probe then return { 'full' } end
-  if w.chunks > 0 and not staged_whole(w) then return { 'restage' } end
+  if not chunks_whole(w) then return { 'restage' } end
   local epoch = accept(to, w)
   store(to, w)
   local adopted = w.kind == 1 and adopt(to, w.op)
   save(to)
   local out = receipt(to)
   out[10], out[11], out[12], out[13] = epoch, 0, w.moved and 1 or 0, adopted and 1 or 0
+  return out
+end
+
+local function run()
+  local w = read_write()
+  local r, t = find()
+  local out = decide(r, t, w)
+  -- A write that was stored took its chunks, and staged ones wait for the place of a base.
+  local taken = out[1] == 'ok' and out[11] == 0
+  if not taken and not (out[1] == 'locate' and w.staged) then leave_chunks(r, w) end
   return out
 end
 

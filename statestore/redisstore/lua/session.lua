@@ -31,10 +31,10 @@ local EPOCH, VERSION, TURNS, BYTES, TOKENS, CHAIN, AFFINITYKEY = 9, 10, 11, 12, 
 local BEFORE, BEFOREWHY, LOSTEPOCH, LOSTWANT, TAILEPOCH = 16, 17, 18, 19, 20
 local PLANUNTIL, PLANTOKEN = 21, 22
 local TOMBLIFE, KEEP, DUE, LASTCALL, PARKED = 23, 24, 25, 26, 27
-local CHUNKS, SEALED, OPEN, NEXTTURN, NEXTAT, NEXTBYTES, NEXTTOKENS, SEQ = 28, 29, 30, 31, 32, 33, 34, 35
-local OWNER, TAIL, PLANJOB, PLANTARGET, NAMES, CHANGES, OPS = 36, 37, 38, 39, 40, 41, 42
-local LAYOUT = '>BI6I6I6I6I6I6I6' .. 'I6I6I6I6c8c20c16' .. 'I6BI6I8I6' .. 'I6I8' .. 'I6I6I6c8B' ..
-  'I4I6I4I6I4I6c8I4' .. 'I2c0I2c0I2c0I2c0I2c0I2c0'
+local ENTRIES, PIECES, STREAM, SINCE, SEQ = 28, 29, 30, 31, 32
+local OWNER, TAIL, PLANJOB, PLANTARGET, NAMES, CHANGES, OPS = 33, 34, 35, 36, 37, 38, 39
+local LAYOUT = '>BI6I6I6I6I6I6I6' .. 'I6I6I6I6c8c20c16' .. 'I6BI6I8I6' .. 'I6I8' .. 'I6I6I6c8B' .. 'I4I4I6I4I4' ..
+  'I2c0I2c0I2c0I2c0I2c0I2c0'
 
 local CREATED_BY_APPEND, REPORTED, CLAIMED, REPLACED, LOST, MOVED, DETACHED, FINISHED = 1, 2, 3, 4, 5, 6, 7, 8
 local EXPIRED, DELETED = 1, 2
@@ -44,7 +44,7 @@ local NOTHING8 = '\0\0\0\0\0\0\0\0'
 local function encode(r)
   return struct.pack(LAYOUT,
     r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15], r[16], r[17], r[18],
-    r[19], r[20], r[21], r[22], r[23], r[24], r[25], r[26], r[27], r[28], r[29], r[30], r[31], r[32], r[33], r[34], r[35],
+    r[19], r[20], r[21], r[22], r[23], r[24], r[25], r[26], r[27], r[28], r[29], r[30], r[31], r[32],
     #r[OWNER], r[OWNER], #r[TAIL], r[TAIL], #r[PLANJOB], r[PLANJOB], #r[PLANTARGET], r[PLANTARGET],
     #r[NAMES], r[NAMES], #r[CHANGES], r[CHANGES]) .. r[OPS]
 end
@@ -57,7 +57,7 @@ local function fresh(t, names, key)
     t.epoch, t.why, 0, 0, 0,
     0, 0,
     0, 0, 0, NOTHING8, 0,
-    0, 0, 0, 0, 0, 0, NOTHING8, 0,
+    0, 0, 0, 0, 0,
     '', '', '', '', names, '', '',
   }
 end

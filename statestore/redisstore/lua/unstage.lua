@@ -3,7 +3,7 @@
 -- Returns 1 if it was there
 register('unstage', FREES, function()
   if redis.call('ZREM', KEYS[1], ARGV[2]) == 0 then return 0 end
-  local tag, n = struct.unpack('>c8I4', ARGV[2], 17)
-  for i = 0, n - 1 do redis.call('HDEL', KEYS[2], staged_name(tag, i)) end
+  logKey = KEYS[2]
+  drop_chunks(struct.unpack('>c8I4', ARGV[2], 17))
   return 1
 end)
