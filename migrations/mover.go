@@ -16,7 +16,7 @@ import (
 const prewarmRounds = 2
 
 // staleAfter is the age at which what a scan told of a session is read again
-// before the session is judged.
+// before the session is judged in flight or not.
 const staleAfter = time.Second
 
 // reservation is the name under which a store refuses what another job reserved.
@@ -48,7 +48,7 @@ type mover struct {
 
 // carry takes one step. seen is when the session was read.
 func (m *mover) carry(ctx context.Context, s step, seen time.Time) result {
-	if time.Since(seen) > staleAfter {
+	if m.grace > 0 && time.Since(seen) > staleAfter {
 		if r, ok := m.reread(ctx, &s); !ok {
 			return r
 		}

@@ -22,7 +22,7 @@ func TestDrainOnRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	w := newWorld(t, ctx, store)
+	w := newWorld(ctx, t, store)
 	a := w.register("a")
 	w.register("b").polling(time.Millisecond)
 	w.register("c").polling(time.Millisecond)

@@ -29,7 +29,7 @@ type world struct {
 	image atomic.Pointer[routing.Snapshot]
 }
 
-func newWorld(t *testing.T, ctx context.Context, store statestore.Store) *world {
+func newWorld(ctx context.Context, t *testing.T, store statestore.Store) *world {
 	return &world{T: t, ctx: ctx, store: store, lives: statestore.Lifetimes{
 		Affinity: 30 * time.Minute, Retention: 24 * time.Hour, Tombstone: 25 * time.Hour,
 	}}
@@ -46,7 +46,7 @@ func inWorld(t *testing.T, play func(w *world)) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		play(newWorld(t, ctx, store))
+		play(newWorld(ctx, t, store))
 		cancel()
 		synctest.Wait()
 		if err := store.Close(); err != nil {
