@@ -254,8 +254,8 @@ func (m *machine) adopt(t *rapid.T) {
 	_ = m.write(t, "adopt", q)
 }
 
-// burst writes about as much as a store remembers. Only what the last write left
-// is compared: the others are of the same kind.
+// burst writes about as much as a store remembers. Only what the first write and
+// the last one left is compared: the others are of the same kind.
 func (m *machine) burst(t *rapid.T) {
 	key := m.key(t)
 	if m.owner(key).IsZero() {
@@ -269,9 +269,9 @@ func (m *machine) burst(t *rapid.T) {
 			Key: key, By: m.owner(key), Handle: statestore.Presented{Floor: m.model.places[key.ID].life.newest()}, Op: op,
 			Turns: says(op), Lifetimes: machineLives,
 		}}
-		if i == writes-1 {
+		if i == 0 || i == writes-1 {
 			_ = m.write(t, fmt.Sprintf("after %d others", i), q) // judged by play
-			return
+			continue
 		}
 		_, err := m.w.store.Append(m.w.ctx, q.Append)
 		_, want := m.model.write(q, m.now)
