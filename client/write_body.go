@@ -48,7 +48,7 @@ type Write struct {
 	// came first: after ErrVersionConflict, or after an ErrNotOwner that says
 	// that this instance owns the session at a later epoch than it knew. If so
 	// it goes after what is there, under the same op. Nil means yes for AtEnd;
-	// otherwise the refusal is the answer. It must not write to the session.
+	// otherwise the refusal is the answer. It must not call the Session.
 	OnConflict func(Conflict) bool
 }
 
