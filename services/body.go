@@ -26,10 +26,10 @@ func (s *Server) readContext(ctx context.Context) ([]byte, error) {
 	if coding := c.request.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return nil, newProblem("unsupported_media", "a body comes as it is, without Content-Encoding")
 	}
-	deadline := http.NewResponseController(c.writer)
-	// A server without deadlines reads as long as it takes.
-	_ = deadline.SetReadDeadline(time.Now().Add(s.options.ContextTimeout))
-	defer deadline.SetReadDeadline(time.Time{}) //nolint:errcheck // see above
+	// net/http lifts the deadline where the body ends; after one that does not end,
+	// it has to hold for the rest that net/http reads. A server without deadlines
+	// reads as long as it takes.
+	_ = http.NewResponseController(c.writer).SetReadDeadline(time.Now().Add(s.options.ContextTimeout))
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(c.request.ContentLength, 0), firstRead)) + bytes.MinRead)
 	if _, err := buf.ReadFrom(http.MaxBytesReader(c.writer, c.request.Body, maxContextBody)); err != nil {

@@ -38,6 +38,18 @@ func (b *bundle) floor(id string) statestore.Floor {
 	return v.Floor()
 }
 
+// routeHandle signs what a route would say of a session at that floor.
+func (b *bundle) routeHandle(id string, floor statestore.Floor, names ...string) string {
+	b.t.Helper()
+	h := handle.Handle{
+		Purpose: handle.Route, Session: digestOf("default", "default", id), Floor: floor, Expires: time.Now().Add(24 * time.Hour),
+	}
+	for _, n := range names {
+		h.Name(n)
+	}
+	return b.signer().Sign(&h)
+}
+
 // Every call that takes a handle refuses a bad one, says why, and changes nothing.
 func TestBadHandlesAreRefusedEverywhere(t *testing.T) {
 	t.Parallel()

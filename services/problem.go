@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"berth/migrations"
 	"berth/statestore"
 	"berth/statestore/handle"
 )
@@ -90,7 +91,6 @@ var problems = map[string]problemKind{
 	"unknown_pool":       {404, "The pool was never seen", "A pool exists from its first instance or policy on."},
 	"unknown_instance":   {404, "The instance is not registered", "Register it again: PUT /v1/instances/{id}."},
 	"method_not_allowed": {405, "The method is not allowed here", "See /docs for the calls of this path."},
-	"not_acceptable":     {406, "No such representation", "Ask for application/json or application/x-ndjson."},
 	"timeout":            {408, "The body came too slowly", "Send it again."},
 	"not_owner":          {409, "Another instance owns the session", "Forward the request to the owner, or answer 503 with its address to the gateway. A parked append waits for the owner to adopt it."},
 	"version_conflict":   {409, "The append was made for another version", "Recover with mode read and have, then append with the same op and the new handle."},
@@ -99,11 +99,9 @@ var problems = map[string]problemKind{
 	"store_behind":       {409, "The store holds less than was promised, or another history", "Repeat the lost writes, oldest first, each with its own op and handle, if you hold them; else claim with accept_lost: true."},
 	"changed":            {409, "The context was rewritten while it was read", "Load it again."},
 	"stale_incarnation":  {409, "The instance has registered again since", "Stop: another boot of this instance has taken over."},
-	"fenced":             {409, "The instance takes no sessions any more", "Choose another target; this one is draining or drained."},
 	"no_target":          {409, "No other instance could take the sessions", "Add an instance, or drain with mode detach."},
 	"has_sessions":       {409, "Sessions still live on the instance", "Drain it first, or delete with force=true."},
-	"wrong_state":        {409, "The instance is not in a state for this", "Read its state and decide again."},
-	"lease_held":         {409, "Another process works on this", "Wait; it is leased."},
+	"wrong_state":        {409, "The instance is not in a state for this", "Read its state, and the job that drains it, and decide again."},
 	"expired":            {410, "The session expired", "Start anew with the handle of a new /route."},
 	"deleted":            {410, "The session was deleted", "Start anew with the handle of a new /route and recreate: true."},
 	"too_large":          {413, "Too large", "Shorten the context with a replace or with base. Nothing was stored."},
@@ -215,9 +213,8 @@ func (s *Server) storeProblem(err error) *Problem {
 func (s *Server) ownershipProblem(err error) *Problem {
 	var notOwner *statestore.NotOwnerError
 	var stale *statestore.StaleHandleError
-	var fenced *statestore.FencedTargetError
 	var state *statestore.InstanceChangedError
-	var held *statestore.LeaseHeldError
+	var draining *migrations.BusyError
 	switch {
 	case errors.As(err, &notOwner):
 		p := newProblem("not_owner", notOwner.Error())
@@ -228,12 +225,10 @@ func (s *Server) ownershipProblem(err error) *Problem {
 		p := newProblem("stale_handle", stale.Error())
 		p.Owner = s.ownerRef(stale.Owner, stale.Epoch)
 		return p
-	case errors.As(err, &fenced):
-		return newProblem("fenced", fenced.Error())
 	case errors.As(err, &state):
 		return newProblem("wrong_state", state.Error())
-	case errors.As(err, &held):
-		return newProblem("lease_held", held.Error())
+	case errors.As(err, &draining):
+		return newProblem("wrong_state", draining.Error())
 	}
 	return nil
 }
@@ -298,7 +293,7 @@ func sendProblem(w http.ResponseWriter, p *Problem) {
 // humaProblem is how huma's own refusals (validation, body limits) look.
 func humaProblem(status int, msg string, errs ...error) *Problem {
 	code, ok := map[int]string{
-		400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 406: "not_acceptable",
+		400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
 		408: "timeout", 413: "too_large", 415: "unsupported_media", 422: "invalid", 500: "internal",
 	}[status]
 	if !ok {

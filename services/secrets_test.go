@@ -101,7 +101,9 @@ func secretJourney(t *testing.T, b *bundle, store *faulty) {
 
 	for _, fault := range []func(context.Context, string) error{
 		away,
-		func(context.Context, string) error { return &statestore.OutcomeUnknownError{Err: context.DeadlineExceeded} },
+		func(context.Context, string) error {
+			return &statestore.OutcomeUnknownError{Err: context.DeadlineExceeded}
+		},
 		func(context.Context, string) error { panic("a bug") },
 	} {
 		store.fail(func(ctx context.Context, call string) error {

@@ -132,6 +132,12 @@ func (b *bundle) call(method, path, body string, headers ...string) answer {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	return b.take(resp)
+}
+
+// take reads a response to its end.
+func (b *bundle) take(resp *http.Response) answer {
+	b.t.Helper()
 	defer resp.Body.Close() //nolint:errcheck // read to its end
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
