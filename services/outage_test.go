@@ -1,0 +1,170 @@
+package services_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"berth/services"
+)
+
+// Case R17: with the store away, or too slow, routes still answer: in bounded
+// time, the same on every process, and what was bound before wins afterwards.
+func TestRoutesAnswerWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(context.Context, string) error{"away": away, "hung": hung} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, store := setupFaulty(t)
+			second := setupOn(t, store)
+			owner, other := b.open("bound", b.worker("i1"), b.worker("i2"))
+			b.call("POST", "/v1/instances/"+owner.id+"/cordon", "").want(200) // the ring would not choose it
+			for _, p := range []*bundle{b, second} {
+				p.call("GET", "/v1/instances", "").want(200) // sees the fleet
+				if a := p.route("bound").want(200); a.str("instance") != owner.id {
+					t.Fatalf("before: %s", a.body)
+				}
+			}
+			store.fail(fault)
+			var slowest time.Duration
+			for i := range 20 {
+				started := time.Now()
+				a := b.route(fmt.Sprint("new-", i)).want(200)
+				slowest = max(slowest, time.Since(started))
+				if a.str("degraded") != "store_unavailable" || a.str("valid_ms") != "0" || a.str("handle") == "" || a.str("new") != "" {
+					t.Fatalf("without the store: %s", a.body)
+				}
+				if again := second.route(fmt.Sprint("new-", i)).want(200); again.str("instance") != a.str("instance") {
+					t.Fatalf("two processes say %s and %s", a.str("instance"), again.str("instance"))
+				}
+			}
+			if slowest > 2*time.Second {
+				t.Errorf("the slowest route took %v", slowest)
+			}
+			held := b.route("bound", "&exclude="+other.id).want(200)
+			if held.str("instance") != owner.id || held.str("reason") != "bound" || held.str("degraded") != "store_unavailable" {
+				t.Fatalf("a cached binding does not hold: %s", held.body)
+			}
+			b.call("GET", "/readyz", "").want(200)
+			b.call("GET", "/livez", "").want(200)
+			store.fail(nil)
+			if a := second.route("bound", "&exclude="+other.id).want(200); a.str("instance") != owner.id || a.str("degraded") != "" {
+				t.Fatalf("after: %s", a.body)
+			}
+			owner.append("bound", "second", held.str("handle"), `2`).want(200)
+		})
+	}
+}
+
+// The bound on the time is the option, 100 ms by default: nobody waits for a store
+// that does not answer, however many ask.
+func TestManyRoutesWaitForAHungStoreTogether(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t, func(o *services.Options) { o.StoreTimeout = 50 * time.Millisecond })
+	b.worker("i1")
+	store.fail(hung)
+	started := time.Now()
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() { b.route(fmt.Sprint("s-", i%10)).want(200) })
+	}
+	all.Wait()
+	if took := time.Since(started); took > 10*time.Second {
+		t.Fatalf("100 routes took %v", took)
+	}
+}
+
+// Writes are refused, never said to be saved, and the same op settles it later.
+func TestWritesAreRefusedWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t)
+	w := b.worker("i1")
+	h := b.route("s").want(200).str("handle")
+	store.fail(away)
+	if a := w.append("s", "op", h, `1`).refused(503, "store_unavailable"); a.str("op") != "op" || a.header.Get("Retry-After") == "" {
+		t.Fatalf("append: %s", a.body)
+	}
+	store.fail(nil)
+	if a := w.append("s", "op", h, `1`).want(200); a.str("version") != "1" || a.str("duplicate") != "" {
+		t.Fatalf("again: %s", a.body)
+	}
+}
+
+// Without the store a route cannot hold the caller's handle against the record, so
+// its answer carries both what the caller holds and what is cached.
+func TestADegradedRouteForgetsNoFloor(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t)
+	w := b.worker("i1")
+	w.append("s", "first", b.route("s").want(200).str("handle"), `1`).want(200)
+	b.route("s").want(200) // cached at version 1
+	truth := b.floor("s")
+	ahead := truth
+	ahead.Version += 7 // promised by a store that lost it since
+	lost := b.routeHandle("s", ahead)
+
+	store.fail(away)
+	hint := b.call("GET", "/route?session=s", "", "X-Berth-Handle: "+lost).want(200)
+	if hint.str("degraded") != "store_unavailable" || hint.str("version") != fmt.Sprint(ahead.Version) {
+		t.Fatalf("a lower floor than the caller's: %s", hint.body)
+	}
+	again := b.call("GET", "/route?session=s", "", "X-Berth-Handle: "+hint.str("handle")).want(200)
+	store.fail(nil)
+	for _, h := range []string{hint.str("handle"), again.str("handle")} {
+		w.append("s", "second", h, `2`).refused(409, "store_behind")
+		w.recover("s", h, "read").refused(409, "store_behind")
+	}
+	// What was ahead only of the cache is no loss.
+	behind := b.call("GET", "/route?session=s", "", "X-Berth-Handle: "+b.routeHandle("s", truth)).want(200).str("handle")
+	w.append("s", "second", behind, `2`).want(200)
+}
+
+// Case R21: ids that nobody will use again fill nothing up, store nothing, and do
+// not keep real sessions out.
+func TestRandomIDsFillNothing(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t, func(o *services.Options) { o.MissRate, o.CacheEntries = 400, 1000 })
+	owner, other := b.open("real", b.worker("i1"), b.worker("i2"))
+	before := b.stored()
+	lookups := store.calls.Load()
+	var reasons [4]map[string]int
+	var all sync.WaitGroup
+	started := time.Now()
+	for g := range reasons {
+		reasons[g] = map[string]int{}
+		all.Go(func() {
+			for i := range 2500 {
+				a := b.route(fmt.Sprintf("random-%d-%d", g, i)).want(200)
+				reasons[g][a.str("degraded")]++
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(started)
+	if b.stored() != before {
+		t.Fatal("a route stored something")
+	}
+	if allowed := 100 + int64(400*(took.Seconds()+1)); store.calls.Load()-lookups > allowed {
+		t.Errorf("%d reads of the store in %v, allowed are %d", store.calls.Load()-lookups, took, allowed)
+	}
+	for _, r := range reasons {
+		for word := range r {
+			if !slices.Contains([]string{"", "miss_budget"}, word) {
+				t.Errorf("degraded %q", word)
+			}
+		}
+	}
+	first := b.route("a+new+one").want(200)
+	w := map[string]*worker{owner.id: owner, other.id: other}[first.str("instance")]
+	w.append("a%20new%20one", "op", first.str("handle"), `1`).want(200)
+	if a := b.route("real").want(200); a.str("instance") != owner.id && a.str("degraded") != "miss_budget" {
+		t.Fatalf("the session of before: %s", a.body)
+	}
+	// Whoever comes with a handle is never turned away by the budget.
+	if a := b.call("GET", "/route?session=real", "", "X-Berth-Handle: "+b.routeHandle("real", b.floor("real"))).want(200); a.str("instance") != owner.id || a.str("degraded") != "" {
+		t.Fatalf("with a handle: %s", a.body)
+	}
+}
