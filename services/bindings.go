@@ -14,8 +14,14 @@ import (
 	"berth/statestore"
 )
 
-// binding is what a route needs of a session. It is immutable.
+// binding is a session as the cache keeps it.
 type binding struct {
+	known
+	signed atomic.Pointer[signedHandle]
+}
+
+// known is what a route needs of a session. It is immutable.
+type known struct {
 	floor      statestore.Floor
 	owner      statestore.Owner
 	lastServer string
@@ -28,6 +34,17 @@ type binding struct {
 	read       time.Time         // the same moment, monotonic
 }
 
+// signedHandle is the handle of a plain route: no affinity key, no fallbacks, no
+// second floor. Signing is the dearest part of a route, and a handle that lives
+// a day may be given out for a while.
+type signedHandle struct {
+	instance string
+	until    time.Time // monotonic, when the next is signed
+	text     string
+}
+
+const signedFor = time.Minute
+
 // now is the clock that the record's times are told by, carried on since it was
 // read: another store's clock, or this process's, may show another time.
 func (b *binding) now() statestore.Millis { return b.readAt.Add(time.Since(b.read)) }
@@ -39,7 +56,7 @@ func (b *binding) live() bool {
 }
 
 func newBinding(v statestore.View) *binding {
-	b := &binding{floor: v.Floor(), exists: v.Exists, readAt: v.Now, read: time.Now()}
+	b := &binding{known: known{floor: v.Floor(), exists: v.Exists, readAt: v.Now, read: time.Now()}}
 	if v.Exists {
 		b.owner, b.lastServer, b.turns = v.Owner, v.LastServer(), v.Turns
 		b.boundAt, b.until, b.expires = v.BoundAt, v.AffinityUntil, v.Expires
@@ -176,10 +193,10 @@ func (c *bindings) wrote(d statestore.SessionDigest, r statestore.Receipt, by st
 		}
 		return
 	}
-	next := *b
+	next := &binding{known: b.known}
 	next.floor, next.turns, next.lastServer = r.Floor, r.Turns, by.Instance
 	next.until = b.now().Add(r.Affinity)
-	c.keep(d, &next, since)
+	c.keep(d, next, since)
 }
 
 // forget drops a session; who asks from here on does not share a read that began

@@ -74,22 +74,44 @@ func (h sessionHeaders) find(header http.Header) string {
 	return value
 }
 
-// query reads a request's query. One that cannot be read is refused: leaving out
-// what is wrong in it would name another session.
-func query(r *http.Request) (url.Values, error) {
-	if r.URL.RawQuery == "" {
-		return nil, nil
+// parameters is a request's query. Most have nothing escaped, and are read where
+// they stand.
+type parameters struct {
+	raw    string
+	parsed url.Values // nil: nothing is escaped
+}
+
+// query reads a request's query.
+func query(r *http.Request) (parameters, error) {
+	raw := r.URL.RawQuery
+	if !strings.ContainsAny(raw, "%+;") {
+		return parameters{raw: raw}, nil
 	}
-	values, err := url.ParseQuery(r.URL.RawQuery)
+	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, newProblem("malformed", "the query cannot be read")
+		return parameters{}, newProblem("malformed", "the query cannot be read")
 	}
-	return values, nil
+	return parameters{parsed: values}, nil
+}
+
+// Get returns the first value of a name, empty if there is none.
+func (p parameters) Get(name string) string {
+	if p.parsed != nil {
+		return p.parsed.Get(name)
+	}
+	for rest := p.raw; rest != ""; {
+		var pair string
+		pair, rest, _ = strings.Cut(rest, "&")
+		if key, value, _ := strings.Cut(pair, "="); key == name {
+			return value
+		}
+	}
+	return ""
 }
 
 // first returns the query's value of a name, or else the header's; empty means
 // absent in both.
-func first(q url.Values, param string, header http.Header, name string) string {
+func first(q parameters, param string, header http.Header, name string) string {
 	if v := q.Get(param); v != "" {
 		return v
 	}
@@ -136,7 +158,7 @@ func (s *Server) keyFor(ctx context.Context, id string) (statestore.SessionKey, 
 
 // poolName is the pool that a request names, by itself or by a model that a
 // pool's policy lists.
-func (s *Server) poolName(q url.Values, h http.Header) (string, error) {
+func (s *Server) poolName(q parameters, h http.Header) (string, error) {
 	if pool := first(q, "pool", h, "X-Berth-Pool"); pool != "" {
 		return pool, statestore.ValidateName("pool", pool)
 	}

@@ -125,7 +125,20 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 	if err := nobody(out); err != nil {
 		return err
 	}
-	out.handle = s.signRoute(out, purpose, digest, second, q, pool)
+	plain := purpose == handle.Route && second == nil && q.affinity == "" && q.fallbacks == 0
+	if !plain {
+		out.handle = s.signRoute(out, purpose, digest, second, q, pool)
+		return nil
+	}
+	last := b.signed.Load()
+	if last == nil || last.instance != out.decision.Instance.ID || time.Now().After(last.until) {
+		last = &signedHandle{
+			instance: out.decision.Instance.ID, until: time.Now().Add(signedFor),
+			text: s.signRoute(out, purpose, digest, nil, q, pool),
+		}
+		b.signed.Store(last)
+	}
+	out.handle = last.text
 	return nil
 }
 

@@ -2,7 +2,6 @@ package services
 
 import (
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -66,7 +65,7 @@ const (
 const maxAffinityKey = 1024
 
 // parseRoute reads a gateway's question.
-func (s *Server) parseRoute(q *routeQuery, values url.Values, h http.Header, p *principal) (err error) {
+func (s *Server) parseRoute(q *routeQuery, values parameters, h http.Header, p *principal) (err error) {
 	if q.tenant, err = p.tenant(h.Get(hdrTenant)); err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ func (s *Server) parseRoute(q *routeQuery, values url.Values, h http.Header, p *
 }
 
 // parseChoices reads what narrows or widens the choice.
-func (q *routeQuery) parseChoices(values url.Values, h http.Header) error {
+func (q *routeQuery) parseChoices(values parameters, h http.Header) error {
 	for part := range strings.SplitSeq(first(values, "exclude", h, hdrExclude), ",") {
 		part = strings.TrimSpace(part)
 		if part == "" {
