@@ -166,12 +166,9 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 }
 
 // lost reports whether the fleet lost an owner. Another process may just have
-// registered it: only a registry read from here on can tell that it did not.
+// registered it, or removed it: only a registry read from here on can tell.
 func (s *Server) lost(ctx context.Context, o statestore.Owner) bool {
-	if o.IsZero() || !s.fleet.now().gone(o) {
-		return false
-	}
-	return s.fleet.refresh(ctx) == nil && s.fleet.now().gone(o)
+	return !o.IsZero() && s.fleet.refresh(ctx) == nil && s.fleet.now().gone(o)
 }
 
 // recoveryDocument is the answer without its turns.

@@ -1,0 +1,205 @@
+package services_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"berth/services"
+	"berth/statestore"
+)
+
+// two starts two processes on one store.
+func two(t *testing.T, options ...option) (a, b *bundle) {
+	t.Helper()
+	store := openStore(t)
+	return setupOn(t, store, options...), setupOn(t, store, options...)
+}
+
+// at is the worker, calling another process.
+func (w *worker) at(b *bundle) *worker { return &worker{b, w.id, w.incarnation} }
+
+// Case R15: two processes that route the same new id at the same time say the
+// same, a thousand times.
+func TestTwoProcessesDecideAlike(t *testing.T) {
+	t.Parallel()
+	a, b := two(t, func(o *services.Options) { o.MissRate = 1_000_000 })
+	for i := range 5 {
+		a.worker(fmt.Sprint("i", i))
+	}
+	b.call("GET", "/v1/instances", "").want(200)
+	a.call("GET", "/v1/instances", "").want(200)
+	var all sync.WaitGroup
+	for g := range 10 {
+		all.Go(func() {
+			for i := range 100 {
+				id := fmt.Sprintf("new-%d-%d", g, i)
+				var answers [2]answer
+				var pair sync.WaitGroup
+				for p, process := range []*bundle{a, b} {
+					pair.Go(func() { answers[p] = process.route(id) })
+				}
+				pair.Wait()
+				x, y := answers[0].want(200), answers[1].want(200)
+				if x.str("snapshot_version") == y.str("snapshot_version") && x.str("instance") != y.str("instance") {
+					t.Errorf("%s: %s and %s", id, x.body, y.body)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Case T22: a session stays where it is, whichever process is asked.
+func TestASessionStaysThroughEveryProcess(t *testing.T) {
+	t.Parallel()
+	a, b := two(t)
+	workers := map[string]*worker{}
+	for i := range 4 {
+		w := a.worker(fmt.Sprint("i", i))
+		workers[w.id] = w
+	}
+	b.call("GET", "/v1/instances", "").want(200)
+	processes := []*bundle{a, b}
+	for s := range 20 {
+		id, first, handle := fmt.Sprint("s", s), "", ""
+		for turn := range 6 {
+			process := processes[turn%2]
+			hint := process.call("GET", "/route?session="+id, "", "X-Berth-Handle: "+handle).want(200)
+			if first == "" {
+				first = hint.str("instance")
+			}
+			if hint.str("instance") != first {
+				t.Fatalf("turn %d of %s goes to %s, the first went to %s", turn, id, hint.str("instance"), first)
+			}
+			w := workers[first].at(processes[(turn/2)%2])
+			handle = w.append(id, fmt.Sprint("op-", turn), hint.str("handle"), `1`).want(200).str("handle")
+		}
+	}
+}
+
+// A process learns of an owner that another one made before it calls the owner
+// gone: else a claim without a handle would take the session from a living owner.
+func TestAnOwnerThatAnotherProcessRegisteredIsNotGone(t *testing.T) {
+	t.Parallel()
+	a, b := two(t)
+	thief := b.worker("i1")
+	for i := range 20 {
+		id := fmt.Sprint("s", i)
+		fresh := a.worker(fmt.Sprint("fresh-", i)) // b has not seen it yet
+		h := handleFor(a, id, fresh.id)
+		fresh.append(id, "op", h, `1`).want(200)
+		if got := thief.recover(id, "", "claim").refused(409, "stale_handle"); got.str("owner.instance") != fresh.id {
+			t.Fatalf("the owner is %s", got.body)
+		}
+	}
+}
+
+// handleFor is a handle of a session that is not stored yet.
+func handleFor(b *bundle, id, instance string) string {
+	return b.routeHandle(id, statestore.Floor{}, instance)
+}
+
+// An instance works with every process as soon as one has registered it.
+func TestAnInstanceIsKnownEverywhereAtOnce(t *testing.T) {
+	t.Parallel()
+	a, b := two(t)
+	for i := range 10 {
+		id := fmt.Sprint("s", i)
+		w := a.worker(fmt.Sprint("i", i)).at(b)
+		w.beat(0)
+		w.recover(id, "", "claim").want(200)
+		w.append(id, "op", handleFor(b, id, w.id), `1`).want(200)
+		w.call("GET", "/v1/instances/"+w.id+"/tasks", "", "X-Berth-Incarnation: "+w.incarnation).want(200)
+		w.call("PUT", "/v1/instances/"+w.id, fmt.Sprintf(`{"address":"10.0.0.1:80","incarnation":%q}`, w.incarnation)).want(200)
+		w.at(a).recover(id, "", "claim").want(200)
+	}
+}
+
+// An owner that has deregistered, or has begun another boot, is gone: its sessions
+// can be claimed without a handle, at once and through every process.
+func TestAGoneOwnerLosesItsSessions(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(owner *worker){
+		"deregistered": func(owner *worker) {
+			owner.call("DELETE", "/v1/instances/"+owner.id, "", "X-Berth-Incarnation: "+owner.incarnation).want(204)
+		},
+		"removed by an operator": func(owner *worker) {
+			owner.call("DELETE", "/v1/instances/"+owner.id+"?force=true", "").want(204)
+		},
+		"another boot": func(owner *worker) { owner.bundle.worker(owner.id) },
+	}
+	for name, end := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := two(t)
+			owner, other := a.open("s", a.worker("i1"), a.worker("i2"))
+			other = other.at(b)
+			other.recover("s", "", "claim").refused(409, "stale_handle")
+			end(owner)
+			got := other.recover("s", "", "claim").want(200)
+			if got.str("version") != "1" || got.str("turns.0.value") != "hello" {
+				t.Fatalf("recovered %s", got.body)
+			}
+			other.append("s", "op", got.str("handle"), `2`).want(200)
+			if hint := a.route("s").want(200); hint.str("instance") != other.id || hint.str("reason") != "bound" {
+				t.Fatalf("route: %s", hint.body)
+			}
+			if late := owner.append("s", "late", got.str("handle"), `3`); late.status == 200 {
+				t.Fatalf("the gone owner still writes: %s", late.body)
+			}
+		})
+	}
+}
+
+// A silent owner is down after its lease: routes go elsewhere and a claim needs no
+// handle, yet until somebody claims its writes count (down changes hints only).
+func TestASilentOwnerIsDown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *services.Options) { o.SuspectAfter, o.DownAfter = time.Second, 3*time.Second })
+	w1, w2 := b.worker("i1"), b.worker("i2")
+	owner, other := b.open("s", w1, w2)
+	h := b.route("s").want(200).str("handle")
+	eventually(t, "the silent owner is down", func() bool {
+		other.beat(0)
+		return b.call("GET", "/v1/instances/"+owner.id, "").want(200).str("state") == "down"
+	})
+	if hint := b.route("s").want(200); hint.str("instance") != other.id || hint.str("reason") != "failover" || hint.str("jump") != "true" {
+		t.Fatalf("route: %s", hint.body)
+	}
+	h = owner.append("s", "still", h, `2`).want(200).str("handle")
+	got := other.recover("s", "", "claim").want(200)
+	if got.str("version") != "2" {
+		t.Fatalf("claimed %s", got.body)
+	}
+	other.append("s", "served", got.str("handle"), `3`).want(200)
+	if late := owner.append("s", "late", h, `4`).refused(409, "not_owner"); late.str("parked") != "true" {
+		t.Fatalf("late: %s", late.body)
+	}
+	// Case R12: it comes back, and nobody jumps back.
+	owner.beat(0)
+	eventually(t, "the owner is well again", func() bool {
+		owner.beat(0)
+		return b.call("GET", "/v1/instances/"+owner.id, "").want(200).str("state") == "ready"
+	})
+	if hint := b.route("s").want(200); hint.str("instance") != other.id || hint.str("jump") != "" {
+		t.Fatalf("route after the recovery: %s", hint.body)
+	}
+}
+
+// eventually polls for what nothing announces.
+func eventually(t testing.TB, what string, happened func() bool) {
+	t.Helper()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	limit := time.NewTimer(30 * time.Second)
+	defer limit.Stop()
+	for !happened() {
+		select {
+		case <-poll.C:
+		case <-limit.C:
+			t.Fatalf("after 30 s still not: %s", what)
+		}
+	}
+}
