@@ -154,19 +154,21 @@ func decodeChanges(f *fields, bad *bool) (changes []statestore.OwnerChange) {
 // opSize is one remembered op: its digest, its content's, and the turns it kept.
 const opSize = 8 + 16 + 3
 
-// decodeOps reads the ops, which end at the given version.
+// decodeOps reads the ring of ops, the last of which made the given version.
 func decodeOps(f *fields, version uint64) []statestore.Op {
-	n := uint64(len(f.s) / opSize)
+	n := min(version, statestore.OpsRemembered)
+	ring := f.take(int(n) * opSize) //nolint:gosec // 32 at most
 	if n == 0 || f.bad {
 		return nil
 	}
 	ops := make([]statestore.Op, n)
 	for i := range ops {
 		o := &ops[i]
-		f.raw(o.Op[:])
-		f.raw(o.Content[:])
-		o.Kept = f.uint(3)
 		o.Version = version - n + 1 + uint64(i) //nolint:gosec // an index
+		at := &fields{s: ring[(o.Version-1)%statestore.OpsRemembered*opSize:]}
+		at.raw(o.Op[:])
+		at.raw(o.Content[:])
+		o.Kept = at.uint(3)
 	}
 	return ops
 }

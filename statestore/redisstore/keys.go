@@ -12,7 +12,8 @@ import (
 //	P:{p0123}:r:<digest>   record                    string
 //	P:{p0123}:t:<digest>   tombstone                 string, ends by itself
 //	P:{p0123}:o:<digest>   open tail of the log      list
-//	P:{p0123}:l:<digest>   log: chunks, directory    hash
+//	P:{p0123}:l:<digest>   log: chunks and meta      hash
+//	P:{p0123}:d:<digest>   directory of the log      list
 //	P:{p0123}:k:<digest>   placements                hash
 //	P:{p0123}:w:<digest>   parked writes             hash
 //	P:{p0123}:due          ms, digest                sorted set
@@ -35,7 +36,7 @@ func (k keyspace) session(d statestore.SessionDigest) []string {
 	tag := k.tag(d.Partition(k.partitions))
 	name := d.String()
 	return []string{
-		tag + "r:" + name, tag + "t:" + name, tag + "o:" + name, tag + "l:" + name, tag + "k:" + name, tag + "w:" + name,
+		tag + "r:" + name, tag + "t:" + name, tag + "o:" + name, tag + "l:" + name, tag + "d:" + name, tag + "k:" + name, tag + "w:" + name,
 		tag + "due", tag + "index", tag + "fences", tag + "staged",
 	}
 }
@@ -46,6 +47,7 @@ const (
 	keyTombstone
 	keyOpen
 	keyLog
+	keyDirectory
 	keyPlaced
 	keyParked
 	keyDue

@@ -6,6 +6,9 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -37,10 +40,28 @@ func composeLibrary() (source, name string) {
 	for _, file := range transitions {
 		b.WriteString("do\n" + readLua(file) + "end\n\n")
 	}
-	sum := sha256.Sum256([]byte(b.String()))
+	body := capitals.ReplaceAllStringFunc(b.String(), func(word string) string {
+		if i := slices.Index(recordPlaces[:], word); i >= 0 {
+			return strconv.Itoa(i + 1)
+		}
+		return word
+	})
+	sum := sha256.Sum256([]byte(body))
 	name = "berth_" + hex.EncodeToString(sum[:4])
-	return fmt.Sprintf("#!lua name=%s\nlocal LIBRARY = '%s'\n%s", name, name, b.String()), name
+	return fmt.Sprintf("#!lua name=%s\nlocal LIBRARY = '%s'\n%s", name, name, body), name
 }
+
+// recordPlaces are the numbers and strings of a record in their order, by the names
+// that the files have for their places. decodeRecord reads the same.
+var recordPlaces = [...]string{
+	"FORMAT", "BORN", "REWRITTEN", "EXPIRES", "AFFINITY", "CREATED", "LASTTURN", "BOUND",
+	"EPOCH", "VERSION", "TURNS", "BYTES", "TOKENSHIGH", "TOKENS", "CHAIN", "AFFINITYKEY",
+	"BEFORE", "BEFOREWHY", "LOSTEPOCH", "LOSTWANT", "TAILEPOCH", "PLANUNTIL", "PLANTOKEN",
+	"TOMBLIFE", "KEEP", "DUE", "LASTCALL", "PARKED", "ENTRIES", "PIECES", "STREAM", "SINCE", "SEQ",
+	"OWNER", "TAIL", "PLANJOB", "PLANTARGET", "NAMES", "CHANGES", "OPS",
+}
+
+var capitals = regexp.MustCompile(`\b[A-Z]+\b`)
 
 func readLua(file string) string {
 	text, err := luaFiles.ReadFile("lua/" + file + ".lua")

@@ -11,16 +11,13 @@ import (
 	"berth/statestore"
 )
 
-// What is read with the record: pages of the directory, enough for 16 MB of
-// context, and pieces of the open tail, enough for a short session as a whole. More
+// What is read with the record: entries of the directory, enough for 16 MB in large
+// writes, and pieces of the open tail, enough for a short session as a whole. More
 // is read where there is more.
 const (
-	firstPages  = 4
+	firstParts  = 256
 	firstPieces = 256
 )
-
-// directoryPage is how many entries a page of the directory has.
-const directoryPage = 64
 
 // part is an entry of the directory: where in the stream a part begins, its chunk
 // and its pieces, and the first turn that begins there or later.
@@ -45,32 +42,28 @@ type contents struct {
 
 // fetch reads the contents of a session.
 func (s *Store) fetch(ctx context.Context, c call) (got contents, err error) {
-	for pages := firstPages; ; {
+	for parts := firstParts; ; {
 		err := s.ask(ctx, func() (err error) {
-			got, err = s.fetchOnce(ctx, c, pages)
+			got, err = s.fetchOnce(ctx, c, parts)
 			return err
 		})
 		if err != nil {
 			return contents{}, fmt.Errorf("read session: %w", err)
 		}
-		need := (got.entries + directoryPage - 1) / directoryPage
-		if need <= pages {
+		if got.entries <= parts {
 			return got, got.whole()
 		}
-		pages = need
+		parts = got.entries
 	}
 }
 
-func (s *Store) fetchOnce(ctx context.Context, c call, pages int) (got contents, err error) {
-	fields := []string{"m"}
-	for i := range pages {
-		fields = append(fields, fmt.Sprintf("d%d", i))
-	}
+func (s *Store) fetchOnce(ctx context.Context, c call, parts int) (got contents, err error) {
 	tx := s.client.TxPipeline()
 	view := s.newCommand(ctx, lookupFn, []string{c.keys[keyRecord], c.keys[keyTombstone]}, nil)
 	_ = tx.Process(ctx, view)
 	tail := tx.LRange(ctx, c.keys[keyOpen], 0, firstPieces-1)
-	log := tx.HMGet(ctx, c.keys[keyLog], fields...)
+	directory := tx.LRange(ctx, c.keys[keyDirectory], 0, int64(parts-1))
+	meta := tx.HMGet(ctx, c.keys[keyLog], "m")
 	placed := tx.HGetAll(ctx, c.keys[keyPlaced])
 	parked := tx.HGetAll(ctx, c.keys[keyParked])
 	_, err = tx.Exec(ctx)
@@ -78,7 +71,7 @@ func (s *Store) fetchOnce(ctx context.Context, c call, pages int) (got contents,
 		if err := s.loadLibrary(ctx); err != nil {
 			return got, err
 		}
-		return s.fetchOnce(ctx, c, pages)
+		return s.fetchOnce(ctx, c, parts)
 	}
 	if err != nil {
 		return got, err
@@ -87,30 +80,28 @@ func (s *Store) fetchOnce(ctx context.Context, c call, pages int) (got contents,
 		return got, err
 	}
 	got.tail, got.placements, got.parked = tail.Val(), placed.Val(), parked.Val()
-	return got, got.readLog(log.Val())
+	if text, ok := meta.Val()[0].(string); ok {
+		got.meta = []byte(text)
+	}
+	return got, got.readDirectory(directory.Val())
 }
 
 // noChunk is the name in an entry without a chunk.
 const noChunk = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// readLog reads meta and the pages of the directory.
-func (got *contents) readLog(values []any) error {
-	if meta, ok := values[0].(string); ok {
-		got.meta = []byte(meta)
-	}
-	for _, v := range values[1:] {
-		page, _ := v.(string)
-		for f := (&fields{s: page}); len(f.s) > 0; {
-			p := part{chunk: f.take(len(noChunk)), from: f.uint(6), size: f.uint(4), pieces: f.int(4)}
-			p.next = mark{turn: f.uint(6), at: f.uint(4) + p.from, bytes: f.uint(6), tokens: f.uint(8)}
-			if f.bad {
-				return fmt.Errorf("directory: %w", ErrDamaged)
-			}
-			if p.chunk == noChunk {
-				p.chunk = ""
-			}
-			got.parts = append(got.parts, p)
+// readDirectory reads the entries of the directory.
+func (got *contents) readDirectory(entries []string) error {
+	for _, e := range entries {
+		f := &fields{s: e}
+		p := part{chunk: f.take(len(noChunk)), from: f.uint(6), size: f.uint(4), pieces: f.int(4)}
+		p.next = mark{turn: f.uint(6), at: f.uint(4) + p.from, bytes: f.uint(6), tokens: f.uint(8)}
+		if err := f.end("directory"); err != nil {
+			return err
 		}
+		if p.chunk == noChunk {
+			p.chunk = ""
+		}
+		got.parts = append(got.parts, p)
 	}
 	return nil
 }

@@ -34,7 +34,10 @@ func (s *Store) callOn(d statestore.SessionDigest, pool string) call {
 // args is what lua/session.lua takes after the clock, and then what the transition
 // does.
 func (c *call) args(more ...any) []any {
-	return append([]any{c.store.keys.channel(), c.digest[:], c.pool, c.number[:]}, more...)
+	b := make([]byte, 0, 64)
+	b = append(append(b, c.digest[:]...), c.number[:]...)
+	b = appendText(appendText(b, c.pool), c.store.keys.channel())
+	return append([]any{b}, more...)
 }
 
 // millis is a lifetime as functions take it; a negative one is none.

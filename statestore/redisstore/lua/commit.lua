@@ -11,12 +11,12 @@
 local SIZE = { is = 4, set = 4, del = 3, add = 4, rem = 3, up = 3, tell = 2 }
 
 local STEP = {
-  set = function(key, field, value) redis.call('HSET', key, field, value) end,
-  del = function(key, field) redis.call('HDEL', key, field) end,
-  add = function(key, member, score) redis.call('ZADD', key, score, member) end,
-  rem = function(key, member) redis.call('ZREM', key, member) end,
+  set = function(key, field, value) rcall('HSET', key, field, value) end,
+  del = function(key, field) rcall('HDEL', key, field) end,
+  add = function(key, member, score) rcall('ZADD', key, score, member) end,
+  rem = function(key, member) rcall('ZREM', key, member) end,
   up = function(key, field)
-    redis.call('HSET', key, field, math.max((redis.call('HGET', key, field) or 0) + 1, now))
+    rcall('HSET', key, field, max((rcall('HGET', key, field) or 0) + 1, now))
   end,
 }
 
@@ -25,7 +25,7 @@ local function holds_still()
   local i = 6
   while i <= #ARGV do
     if ARGV[i] == 'is' then
-      local value = redis.call('HGET', KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2])
+      local value = rcall('HGET', KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2])
       if (value or '') ~= ARGV[i + 3] then return false end
     end
     i = i + SIZE[ARGV[i]]
@@ -35,17 +35,17 @@ end
 
 register('commit', FREES, function()
   -- A commit that is sent again, because no answer came, has been made.
-  if redis.call('EXISTS', KEYS[1]) == 1 then return 1 end
+  if rcall('EXISTS', KEYS[1]) == 1 then return 1 end
   if not holds_still() then return 0 end
   local i = 6
   while i <= #ARGV do
     if ARGV[i] == 'tell' then
-      redis.call('PUBLISH', ARGV[2], ARGV[i + 1])
+      rcall('PUBLISH', ARGV[2], ARGV[i + 1])
     elseif ARGV[i] ~= 'is' then
       STEP[ARGV[i]](KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2], ARGV[i + 3])
     end
     i = i + SIZE[ARGV[i]]
   end
-  if ARGV[5] ~= '0' then redis.call('SET', KEYS[1], 1, 'PX', ARGV[5]) end
+  if ARGV[5] ~= '0' then rcall('SET', KEYS[1], 1, 'PX', ARGV[5]) end
   return 1
 end)

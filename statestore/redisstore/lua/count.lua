@@ -4,12 +4,12 @@
 register('count', READS, function()
   local out, from = {}, '-'
   while true do
-    local first = redis.call('ZRANGE', KEYS[1], from, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
+    local first = rcall('ZRANGE', KEYS[1], from, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
     if not first then return out end
     local name = string.match(first, '^[^%z]*%z[^%z]*%z')
-    local past = string.sub(name, 1, -2) .. '\1'
+    local past = sub(name, 1, -2) .. '\1'
     out[#out + 1] = name
-    out[#out + 1] = redis.call('ZLEXCOUNT', KEYS[1], '[' .. name, '(' .. past)
+    out[#out + 1] = rcall('ZLEXCOUNT', KEYS[1], '[' .. name, '(' .. past)
     from = '[' .. past
   end
 end)

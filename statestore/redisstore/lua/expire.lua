@@ -1,17 +1,16 @@
 -- expire.lua ends the session if its time is over, or files it in the due list where it belongs.
 -- KEYS     see session.lua
--- ARGV     see session.lua
 -- Returns {now, record or '', tombstone epoch, why, 1 if it ended}
 
 -- forget takes a session whose keys are gone, not by us, out of the indexes. Its owner is unknown.
 local function forget()
-  redis.call('ZREM', dueKey, digest)
-  for _, member in ipairs(redis.call('ZRANGE', indexKey, 0, -1)) do
-    if string.sub(member, -#digest) == digest then redis.call('ZREM', indexKey, member) end
+  rcall('ZREM', dueKey, digest)
+  for _, member in ipairs(rcall('ZRANGE', indexKey, 0, -1)) do
+    if sub(member, -#digest) == digest then rcall('ZREM', indexKey, member) end
   end
 end
 
-local function run()
+session('expire', FREES, function()
   local r, t = find()
   if r then
     if r[DUE] ~= r[EXPIRES] then
@@ -21,8 +20,6 @@ local function run()
     return { now, encode(r), 0, 0, 0 }
   end
   local ended = t.call == call
-  if not ended and redis.call('ZSCORE', dueKey, digest) then forget() end
+  if not ended and rcall('ZSCORE', dueKey, digest) then forget() end
   return { now, '', t.epoch, t.why, ended and 1 or 0 }
-end
-
-session('expire', FREES, run)
+end)

@@ -4,14 +4,14 @@
 -- Returns 1
 register('fence', FREES, function()
   if ARGV[2] ~= '' then
-    local seen = tonumber(redis.call('HGET', KEYS[1], 'j' .. ARGV[2]) or 0)
-    if tonumber(ARGV[3]) > seen then redis.call('HSET', KEYS[1], 'j' .. ARGV[2], ARGV[3]) end
+    local seen = tonumber(rcall('HGET', KEYS[1], 'j' .. ARGV[2]) or 0)
+    if tonumber(ARGV[3]) > seen then rcall('HSET', KEYS[1], 'j' .. ARGV[2], ARGV[3]) end
   end
   for i = 5, #ARGV do
     if i < 5 + ARGV[4] then
-      redis.call('HSET', KEYS[1], ARGV[i], 1)
+      rcall('HSET', KEYS[1], ARGV[i], 1)
     else
-      redis.call('HDEL', KEYS[1], ARGV[i])
+      rcall('HDEL', KEYS[1], ARGV[i])
     end
   end
   return 1

@@ -2,6 +2,6 @@
 -- KEYS[1] record  [2] tombstone
 -- Returns {now, record, tombstone}; what is not there is nil
 register('lookup', READS, function()
-  local record = redis.call('GET', KEYS[1])
-  return { now, record, not record and redis.call('GET', KEYS[2]) }
+  local record = rcall('GET', KEYS[1])
+  return { now, record, not record and rcall('GET', KEYS[2]) }
 end)

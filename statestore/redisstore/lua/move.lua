@@ -1,23 +1,21 @@
 -- move.lua commits a planned change of owner. The last owner before a row of moves stays as the tail.
 -- KEYS     see session.lua
--- ARGV[6]  owner from  [7] epoch of the session when the move was planned  [8] owner to, '' unbinds
---     [9]  job  [10] token of the job
+-- ARGV[3]  owner from  [4] epoch of the session when the move was planned  [5] owner to, '' unbinds
+--     [6]  job  [7] token of the job
 -- Returns a receipt as session.lua makes it, or a refusal
-local function run()
-  local from, epoch, to = ARGV[6], tonumber(ARGV[7]), ARGV[8]
+session('move', FREES, function()
+  local from, epoch, to = ARGV[3], tonumber(ARGV[4]), ARGV[5]
   local r, t = find()
   if r and r[LASTCALL] == call then
-    again(r)
+    again()
     return receipt(r)
   end
-  local no = planned(r, t, ARGV[9], tonumber(ARGV[10]))
+  local no = planned(r, t, ARGV[6], tonumber(ARGV[7]))
   if no then return no end
   if is_fenced(to) then return { 'fenced_target' } end
   if r[EPOCH] ~= epoch or r[OWNER] ~= from then return { 'stale', r[OWNER], r[EPOCH] } end
-  if r[TAIL] == '' and r[OWNER] ~= '' then r[TAIL], r[TAILEPOCH] = r[OWNER], r[EPOCH] end
+  if r[TAIL] == '' and r[OWNER] ~= '' then set_tail(r, r[OWNER], r[EPOCH]) end
   rebind(r, to, to == '' and DETACHED or MOVED)
   save(r)
   return receipt(r)
-end
-
-session('move', FREES, run)
+end)

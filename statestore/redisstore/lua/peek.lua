@@ -5,7 +5,7 @@ register('peek', READS, function()
   local out = { now }
   for i = 2, #ARGV, 2 do
     local key = KEYS[tonumber(ARGV[i])]
-    out[#out + 1] = ARGV[i + 1] == '*' and redis.call('HGETALL', key) or redis.call('HGET', key, ARGV[i + 1])
+    out[#out + 1] = ARGV[i + 1] == '*' and rcall('HGETALL', key) or rcall('HGET', key, ARGV[i + 1])
   end
   return out
 end)

@@ -1,16 +1,16 @@
 -- reserve.lua notes a job's plan for the session, or drops it. It binds nobody.
 -- KEYS     see session.lua
--- ARGV[6]  epoch of the session when it was planned  [7] target  [8] job  [9] token of the job
---    [10]  ms to hold it, '' to drop it
+-- ARGV[3]  epoch of the session when it was planned  [4] target  [5] job  [6] token of the job
+--     [7]  ms to hold it, '' to drop it
 -- Returns {'ok', now}, or a refusal
-local function run()
-  local epoch, target, job, token = tonumber(ARGV[6]), ARGV[7], ARGV[8], tonumber(ARGV[9])
+session('reserve', FREES, function()
+  local epoch, target, job, token = tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
   local r, t = find()
   local no = planned(r, t, job, token)
   if no then return no end
-  if ARGV[10] == '' then
+  if ARGV[7] == '' then
     if r[PLANUNTIL] > 0 and r[PLANJOB] == job then
-      r[PLANUNTIL], r[PLANTOKEN], r[PLANJOB], r[PLANTARGET] = 0, 0, '', ''
+      set_plan(r, 0, 0, '', '')
       save(r)
     end
     return { 'ok', now }
@@ -20,9 +20,7 @@ local function run()
   if r[PLANJOB] ~= job and now < r[PLANUNTIL] then
     return { 'held', 'reservation', r[PLANJOB], r[PLANTOKEN] }
   end
-  r[PLANUNTIL], r[PLANTOKEN], r[PLANJOB], r[PLANTARGET] = now + ARGV[10], token, job, target
+  set_plan(r, now + ARGV[7], token, job, target)
   save(r)
   return { 'ok', now }
-end
-
-session('reserve', FREES, run)
+end)

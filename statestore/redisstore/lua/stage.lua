@@ -5,8 +5,8 @@
 --     [4] name of the first chunk  [5] the chunk
 -- Returns 1
 register('stage', WRITES, function()
-  redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[2])
-  redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
-  redis.call('PEXPIRE', KEYS[2], 2 * ARGV[3], 'NX')
+  rcall('ZADD', KEYS[1], now + ARGV[3], ARGV[2])
+  rcall('HSET', KEYS[2], ARGV[4], ARGV[5])
+  rcall('PEXPIRE', KEYS[2], 2 * ARGV[3], 'NX')
   return 1
 end)
