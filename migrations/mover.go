@@ -38,6 +38,7 @@ type mover struct {
 	pace   *pace
 	ref    statestore.JobRef
 	grace  time.Duration
+	takes  func(statestore.Owner) bool // the target may still be given sessions
 	lives  statestore.Lifetimes
 	need   statestore.Requirement
 
@@ -60,6 +61,11 @@ func (m *mover) carry(ctx context.Context, s step, seen time.Time) result {
 			m.unreserve(ctx, &s)
 			return r
 		}
+	}
+	if !s.target.IsZero() && !m.takes(s.target) {
+		// It fell ill since it was chosen, maybe while it was asked to prewarm.
+		m.unreserve(ctx, &s)
+		return result{blocked: BlockedTargetRefused}
 	}
 	r := m.commit(ctx, &s, warm)
 	if s.prewarm && !r.moved {

@@ -189,3 +189,13 @@ func carries(labels, asked map[string]string) bool {
 	}
 	return len(asked) > 0
 }
+
+// mayTake reports whether the boot that was chosen as a target is still there and
+// takes new sessions.
+func mayTake(snapshot *routing.Snapshot, target statestore.Owner) bool {
+	if snapshot == nil {
+		return false
+	}
+	in := snapshot.Lookup(target.Instance)
+	return in != nil && in.Incarnation == target.Incarnation && in.State.MayTakeNew()
+}

@@ -238,6 +238,7 @@ func (r *Runner) newDrain(h *holding) *drain {
 		store: r.store, keeper: h.keeper, pace: newPace(&h.spec), ref: h.job.Ref(), grace: grace,
 		board: newBoard(r.store, h.job.ID, min(grace, pollPatience)),
 		lives: r.o.Lifetimes(h.job.Pool), need: r.o.Require(h.job.Pool),
+		takes:  func(target statestore.Owner) bool { return mayTake(r.o.Snapshot(h.job.Pool), target) },
 		rounds: map[statestore.SessionKey]int{},
 	}
 	for _, s := range h.job.Sources {

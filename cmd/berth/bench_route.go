@@ -68,6 +68,7 @@ func (c *benchRouteCmd) Run(ctx context.Context, std *streams) (err error) {
 	// the path that makes no store round trip.
 	berth, err := startLocal(ctx, store, anyPort, func(o *services.Options) {
 		o.CacheEntries, o.CacheTTL, o.MissRate = 2*c.Sessions+1000, time.Hour, 1<<30
+		o.SuspectAfter, o.DownAfter = time.Hour, time.Hour // nobody beats for these instances
 	})
 	if err != nil {
 		return err

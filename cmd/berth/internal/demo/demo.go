@@ -126,3 +126,11 @@ func (c *crew) awaitReady(ctx context.Context, fleet Fleet) error {
 		return ready >= want, err
 	})
 }
+
+// awaitGone waits until Berth has missed a worker's heartbeats.
+func (c *crew) awaitGone(ctx context.Context, fleet Fleet, id string) error {
+	return until(ctx, func() (bool, error) {
+		states, err := fleet.States(ctx, c.pool)
+		return states[id] != "ready", err
+	})
+}

@@ -24,6 +24,10 @@ const (
 	// idleBelow is, in the trace's time, how long ago a session may have been
 	// used for a prewarm to be worth its cost.
 	idleBelow = 10 * time.Minute
+	// drainPace is the time between two requests while the drain moves sessions.
+	// Without it the last quarter hour of the trace would be over in a second or
+	// two, before anybody came back to a session that has moved.
+	drainPace = 3 * time.Millisecond
 	// drainGrace is how long the drain waits for a worker's answer.
 	drainGrace = time.Second
 )
@@ -77,6 +81,7 @@ type performance struct {
 	refused atomic.Int64
 	firsts  sync.Once // the first failure's text, of which there should be none
 	drained string    // job of the drain
+	moved   bool      // it has moved every session
 }
 
 // sessionKey names a session of the trace on the server.
@@ -131,7 +136,25 @@ func (p *performance) before(ctx context.Context, i int) error {
 		}
 		p.events = p.events[1:]
 	}
+	if p.drained != "" && !p.moved {
+		return p.slowly(ctx, i)
+	}
 	return nil
+}
+
+// slowly paces the trace until the drain has moved every session.
+func (p *performance) slowly(ctx context.Context, i int) error {
+	if i%100 == 0 {
+		job, err := p.fleet.Job(ctx, p.drained)
+		if err != nil {
+			return err
+		}
+		if p.moved = job.Progress.Phase == "settling" || job.State == "succeeded"; p.moved {
+			p.say.Say("after %d requests the drain has moved every session; old hints run out before the instance is safe to stop", i)
+			return nil
+		}
+	}
+	return sleep(ctx, drainPace)
 }
 
 func (p *performance) play(ctx context.Context, e scoreboard.Event, i int) error {

@@ -65,7 +65,7 @@ func (s *story) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.drain(ctx, refuge)
+	return s.drain(ctx, refuge, home)
 }
 
 // turn sends one more turn.
@@ -136,12 +136,15 @@ func (s *story) failover(ctx context.Context, home string) (refuge string, err e
 	return t.route.Instance, nil
 }
 
-func (s *story) drain(ctx context.Context, refuge string) error {
-	job, err := s.fleet.Drain(ctx, refuge, 10*time.Minute, 5*time.Second)
+func (s *story) drain(ctx context.Context, refuge, home string) error {
+	if err := s.crew.awaitGone(ctx, s.fleet, home); err != nil {
+		return fmt.Errorf("wait for %s to be missed: %w", home, err)
+	}
+	job, err := s.fleet.Drain(ctx, refuge, 10*time.Minute, drainGrace)
 	if err != nil {
 		return fmt.Errorf("drain %s: %w", refuge, err)
 	}
-	s.say.Say("  now %s is drained, as before an upgrade …", refuge)
+	s.say.Say("  %s has been silent for a while and takes no sessions; now %s is drained, as before an upgrade …", home, refuge)
 	if job, err = s.fleet.AwaitJob(ctx, job.ID); err != nil {
 		return fmt.Errorf("drain %s: %w", refuge, err)
 	}

@@ -63,7 +63,9 @@ func (w *Worker) chat(rw http.ResponseWriter, r *http.Request) {
 	exchange := []client.Turn{message("user", string(text)), message("assistant", answer)}
 	served, err := w.Serve(r.Context(), Request{
 		Session: passed.Session, Hint: passed.Hint, Turns: exchange,
-		Prompt: func(stored []client.Turn) []uint64 { return promptBlocks(append(stored[:len(stored):len(stored)], exchange[0])) },
+		Prompt: func(stored []client.Turn) []uint64 {
+			return promptBlocks(append(stored[:len(stored):len(stored)], exchange[0]))
+		},
 	})
 	switch {
 	case client.AnswerNotOwner(rw, err):
