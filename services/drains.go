@@ -76,10 +76,6 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*jobOut
 		p.Candidates, p.Sessions = none.Candidates, &none.Sessions
 		return nil, p
 	}
-	var busy *migrations.BusyError
-	if errors.As(err, &busy) {
-		return nil, newProblem("lease_held", busy.Error())
-	}
 	if err != nil {
 		return nil, fmt.Errorf("create drain: %w", err)
 	}
