@@ -182,7 +182,7 @@ func (s *Store) sendWrite(ctx context.Context, c call, w *write, where []byte, p
 // args is the write as lua/append.lua takes it.
 func (w *write) args(where []byte) []any {
 	rest := w.stream[w.chunked():]
-	args := make([]any, 0, 5+len(rest)/pieceBytes+1)
+	args := make([]any, 0, 6+len(rest)/pieceBytes)
 	args = append(args, w.pack(false), packHandle(&w.handle), w.meta, w.links, where)
 	for len(rest) > 0 {
 		n := min(pieceBytes, len(rest))
@@ -215,7 +215,7 @@ func (w *write) pack(probe bool) []byte {
 	b = append(b, w.tag[:]...)
 	b = appendText(b, packOwner(w.by))
 	b = appendText(b, w.op)
-	return appendText(b, string(packNames(w.key)))
+	return appendNames(b, w.key)
 }
 
 func bit(v bool) byte {

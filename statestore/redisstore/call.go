@@ -34,8 +34,14 @@ func (s *Store) newCommand(ctx context.Context, fn string, keys []string, args [
 	all := make([]any, 0, 4+len(keys)+len(args))
 	// The count as a number: go-redis looks for the first key by it.
 	all = append(all, "fcall", fn, len(keys))
-	for _, k := range keys {
-		all = append(all, k)
+	// The first key as text, by which go-redis finds the slot; the others by
+	// reference, which costs nothing.
+	for i := range keys {
+		if i == 0 {
+			all = append(all, keys[0])
+		} else {
+			all = append(all, &keys[i])
+		}
 	}
 	all = append(all, s.skew.Load())
 	return once{redis.NewCmd(ctx, append(all, args...)...)}

@@ -237,6 +237,12 @@ func packNames(k statestore.SessionKey) []byte {
 	return appendText(appendText(appendText(nil, k.Tenant), k.Pool), k.ID)
 }
 
+// appendNames is packNames with its length before it.
+func appendNames(b []byte, k statestore.SessionKey) []byte {
+	b = appendUint(b, uint64(3*2+len(k.Tenant)+len(k.Pool)+len(k.ID)), 2)
+	return appendText(appendText(appendText(b, k.Tenant), k.Pool), k.ID)
+}
+
 // appendUint appends the n low bytes of v; what is larger becomes all ones.
 func appendUint(b []byte, v uint64, n int) []byte {
 	if n < 8 {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"encoding/hex"
 	"fmt"
 
 	"berth/statestore"
@@ -28,17 +29,42 @@ import (
 type keyspace struct {
 	prefix     string
 	partitions int
+	shared     []partitionKeys // of each partition
 }
+
+// partitionKeys are the keys that the sessions of a partition share, and the
+// beginning of all others.
+type partitionKeys struct{ tag, due, index, fences, staged string }
+
+func newKeyspace(prefix string, partitions int) keyspace {
+	k := keyspace{prefix: prefix, partitions: partitions}
+	for p := range partitions {
+		tag := fmt.Sprintf("%s:{p%04d}:", prefix, p)
+		k.shared = append(k.shared, partitionKeys{tag, tag + "due", tag + "index", tag + "fences", tag + "staged"})
+	}
+	return k
+}
+
+// kinds are the keys of one session, in the order of KEYS.
+const kinds = "rtoldkw"
 
 // session is the KEYS of every transition of a session, in the order that
 // lua/session.lua names them.
-func (k keyspace) session(d statestore.SessionDigest) []string {
-	tag := k.tag(d.Partition(k.partitions))
-	name := d.String()
-	return []string{
-		tag + "r:" + name, tag + "t:" + name, tag + "o:" + name, tag + "l:" + name, tag + "d:" + name, tag + "k:" + name, tag + "w:" + name,
-		tag + "due", tag + "index", tag + "fences", tag + "staged",
+func (k *keyspace) session(d statestore.SessionDigest) []string {
+	p := &k.shared[d.Partition(k.partitions)]
+	size := len(p.tag) + len("r:") + 2*len(d)
+	// All of them share one piece of memory.
+	b := make([]byte, 0, size*len(kinds))
+	for _, kind := range []byte(kinds) {
+		b = append(append(b, p.tag...), kind, ':')
+		b = hex.AppendEncode(b, d[:])
 	}
+	all := string(b)
+	keys := make([]string, 0, len(kinds)+4)
+	for i := range len(kinds) {
+		keys = append(keys, all[i*size:(i+1)*size])
+	}
+	return append(keys, p.due, p.index, p.fences, p.staged)
 }
 
 // Places in what session returns.
@@ -56,23 +82,18 @@ const (
 	keyStaged
 )
 
-// tag is the beginning of all keys of a partition.
-func (k keyspace) tag(partition int) string {
-	return fmt.Sprintf("%s:{p%04d}:", k.prefix, partition)
+func (k *keyspace) record(partition int, d statestore.SessionDigest) string {
+	return k.shared[partition].tag + "r:" + d.String()
 }
 
-func (k keyspace) record(partition int, d statestore.SessionDigest) string {
-	return k.tag(partition) + "r:" + d.String()
-}
-
-func (k keyspace) due(partition int) string    { return k.tag(partition) + "due" }
-func (k keyspace) index(partition int) string  { return k.tag(partition) + "index" }
-func (k keyspace) fences(partition int) string { return k.tag(partition) + "fences" }
-func (k keyspace) staged(partition int) string { return k.tag(partition) + "staged" }
+func (k *keyspace) due(partition int) string    { return k.shared[partition].due }
+func (k *keyspace) index(partition int) string  { return k.shared[partition].index }
+func (k *keyspace) fences(partition int) string { return k.shared[partition].fences }
+func (k *keyspace) staged(partition int) string { return k.shared[partition].staged }
 
 // fleet is a key of what belongs to no session: all of it shares one slot, so
 // that an instance moves between pools, and a version with its table, in one
 // call.
-func (k keyspace) fleet(name string) string { return k.prefix + ":{fleet}:" + name }
+func (k *keyspace) fleet(name string) string { return k.prefix + ":{fleet}:" + name }
 
-func (k keyspace) channel() string { return k.prefix + ":events" }
+func (k *keyspace) channel() string { return k.prefix + ":events" }

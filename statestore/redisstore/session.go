@@ -34,10 +34,11 @@ func (s *Store) callOn(d statestore.SessionDigest, pool string) call {
 // args is what lua/session.lua takes after the clock, and then what the transition
 // does.
 func (c *call) args(more ...any) []any {
-	b := make([]byte, 0, 64)
+	b := make([]byte, 0, 96)
 	b = append(append(b, c.digest[:]...), c.number[:]...)
 	b = appendText(appendText(b, c.pool), c.store.keys.channel())
-	return append([]any{b}, more...)
+	args := make([]any, 0, 1+len(more))
+	return append(append(args, b), more...)
 }
 
 // millis is a lifetime as functions take it; a negative one is none.

@@ -98,7 +98,7 @@ func (s *Store) start(ctx context.Context) error {
 	if want == 0 {
 		want = DefaultPartitions
 	}
-	s.keys = keyspace{prefix: s.opts.Prefix}
+	s.keys = newKeyspace(s.opts.Prefix, 0)
 	meta := s.keys.fleet("store")
 	var got string
 	err := s.ask(ctx, func() error {
@@ -119,6 +119,6 @@ func (s *Store) start(ctx context.Context) error {
 	if s.opts.Partitions != 0 && n != s.opts.Partitions {
 		return fmt.Errorf("the store has %d partitions, not %d: %w", n, s.opts.Partitions, statestore.ErrInvalid)
 	}
-	s.keys.partitions = n
+	s.keys = newKeyspace(s.opts.Prefix, n)
 	return nil
 }
