@@ -71,7 +71,7 @@ func (k *keeper) run(ctx context.Context) error {
 		due, err := k.await(ctx, wait)
 		switch {
 		case err != nil:
-			return nil // whoever ended ctx knows why
+			return nil //nolint:nilerr // whoever ended ctx knows why
 		case due:
 			err = k.save(ctx, k.lease)
 		default:

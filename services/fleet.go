@@ -200,7 +200,9 @@ func (i *fleetImage) advance(began time.Time, view statestore.FleetView, policie
 		byPool[in.Pool] = append(byPool[in.Pool], routingInstance(in))
 	}
 	for name := range policies {
-		byPool[name] = byPool[name] // a pool exists from its first policy on
+		if _, ok := byPool[name]; !ok {
+			byPool[name] = nil // a pool exists from its first policy on
+		}
 	}
 	next.pools, next.models, next.broken = make(map[string]*pool, len(byPool)), map[string]string{}, map[string]error{}
 	// In order, so that every process gives a model that two pools list to the same.

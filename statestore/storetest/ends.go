@@ -213,7 +213,8 @@ func expiryBetween(w *world) {
 	}
 	w.sweep()
 	equal(w, "the tombstone after the sweep", w.view().Tombstone, stone)
-	for range w.store.SessionsOf(w.ctx, w.key.Pool, "a") {
+	for _, err := range w.store.SessionsOf(w.ctx, w.key.Pool, "a") {
+		w.ok("read the index", err)
 		w.Fatal("the index still names the session")
 	}
 }

@@ -182,8 +182,6 @@ func jobTakenOver(w *world) {
 	w.refusedAs(err, statestore.ErrNotFound)
 }
 
-func second2[T any](_ T, err error) error { return err }
-
 // T15: the first runner wakes up, its lease long over.
 func jobFenced(w *world) {
 	w.shorten()
