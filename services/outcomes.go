@@ -98,7 +98,7 @@ func (s *Server) bindServed(ctx context.Context, key statestore.SessionKey, text
 		Key: key, Owner: instance.Owner(), Handle: h.Presented(instance.ID), Lifetimes: s.policyOf(key.Pool).lifetimes,
 	})
 	if err != nil {
-		s.log.Warn("served session not bound", "session", digest, "instance", instance.ID, "error", err)
+		s.log.Warn("served session not bound", "session", s.tag(digest), "instance", instance.ID, "error", err)
 		return false
 	}
 	if bound {

@@ -63,7 +63,7 @@ func (s *Server) recoverSession(ctx context.Context, in *recoverInput) (*huma.St
 	}
 	reading, err := s.store.Load(ctx, rc.key, 0)
 	if err != nil {
-		return nil, fmt.Errorf("load session %s: %w", rc.digest, err)
+		return nil, fmt.Errorf("load session %s: %w", s.tag(rc.digest), err)
 	}
 	if lost == nil && !(rc.mode == "claim" && in.Body.AcceptLost) {
 		if err := reading.Check(rc.presented, rc.have); err != nil {
@@ -79,7 +79,7 @@ func (s *Server) recoverSession(ctx context.Context, in *recoverInput) (*huma.St
 	}
 	s.metrics.recovered(rc.mode, doc.Plan)
 	if reading.Exists && (rc.instance == nil || reading.Owner != rc.by) {
-		s.audit(caller(ctx), "read content", "session", rc.digest)
+		s.audit(caller(ctx), "read content", "session", s.tag(rc.digest))
 	}
 	if in.Body.Turns == "none" {
 		reading.Turns = nil
@@ -87,7 +87,7 @@ func (s *Server) recoverSession(ctx context.Context, in *recoverInput) (*huma.St
 		// The first look was for the record; the turns are wanted from the base.
 		again, err := s.store.Load(ctx, rc.key, doc.Base)
 		if err != nil {
-			return nil, fmt.Errorf("load session %s: %w", rc.digest, err)
+			return nil, fmt.Errorf("load session %s: %w", s.tag(rc.digest), err)
 		}
 		if again.Epoch != reading.Epoch || again.Version != reading.Version {
 			return nil, statestore.ErrChanged
@@ -156,7 +156,7 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 		err = &handle.Error{Why: handle.WrongPurpose}
 	}
 	if err != nil {
-		return claimed, fmt.Errorf("claim session %s: %w", rc.digest, err)
+		return claimed, fmt.Errorf("claim session %s: %w", s.tag(rc.digest), err)
 	}
 	if claimed.Changed {
 		s.bindings.forget(rc.digest)

@@ -2,6 +2,9 @@ package services
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -90,6 +93,7 @@ type Server struct {
 	metrics  *metrics
 	jobs     *migrations.Runner
 	wakeups  *wakeups
+	tagKey   [sha256.Size]byte
 
 	router   *chi.Mux
 	api      huma.API
@@ -117,7 +121,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		options: o, store: o.Store, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
-		fleet: newFleet(o.Store), wakeups: newWakeups(),
+		fleet: newFleet(o.Store), wakeups: newWakeups(), tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	if s.bindings, err = newBindings(o.Store, o); err != nil {
 		return nil, fmt.Errorf("make the binding cache: %w", err)
@@ -149,6 +153,14 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil //nolint:nilerr // it was asked to end
 	}
 	return err
+}
+
+// tag names a session in a log line: a keyed hash, the same in every process of
+// the store, from which nobody guesses the id.
+func (s *Server) tag(d statestore.SessionDigest) string {
+	m := hmac.New(sha256.New, s.tagKey[:])
+	m.Write(d[:])
+	return hex.EncodeToString(m.Sum(nil)[:8])
 }
 
 // Load reads the fleet once, so that the server is ready before it listens.

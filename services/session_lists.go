@@ -90,7 +90,7 @@ func (s *Server) sessionHistory(ctx context.Context, in *historyInput) (*history
 	}
 	v, err := s.store.Lookup(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("look up session %s: %w", key.Digest(), err)
+		return nil, fmt.Errorf("look up session %s: %w", s.tag(key.Digest()), err)
 	}
 	if err := present(&v); err != nil {
 		return nil, err

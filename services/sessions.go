@@ -57,7 +57,7 @@ func (s *Server) loadSession(ctx context.Context, in *loadInput) (*huma.StreamRe
 	}
 	reading, err := s.store.Load(ctx, key, in.From)
 	if err != nil {
-		return nil, fmt.Errorf("load session %s: %w", key.Digest(), err)
+		return nil, fmt.Errorf("load session %s: %w", s.tag(key.Digest()), err)
 	}
 	if err := present(&reading.View); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (s *Server) loadSession(ctx context.Context, in *loadInput) (*huma.StreamRe
 		reading.Turns, reading.Meta = nil, nil
 	} else {
 		// Nothing says that the caller is the owner.
-		s.audit(p, "read content", "session", key.Digest())
+		s.audit(p, "read content", "session", s.tag(key.Digest()))
 	}
 	return s.stream(wantsLines(in.Accept), s.sessionDocument(&reading.View), &reading), nil
 }
@@ -119,7 +119,7 @@ func (s *Server) finishSession(ctx context.Context, in *finishInput) (*finishOut
 		Key: key, By: by, Handle: h.Presented(by.Instance), Lifetimes: policy.lifetimes, Require: policy.require,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("finish session %s: %w", key.Digest(), err)
+		return nil, fmt.Errorf("finish session %s: %w", s.tag(key.Digest()), err)
 	}
 	s.bindings.forget(key.Digest())
 	out := &finishOutput{CacheControl: "no-store"}
@@ -172,11 +172,11 @@ func (s *Server) deleteSession(ctx context.Context, in *deleteInput) (*deleteOut
 	case !p.may(RoleOperator):
 		return nil, invalid("header.X-Berth-Handle", "is needed: only operators delete without a handle")
 	default:
-		s.audit(p, "delete", "session", key.Digest())
+		s.audit(p, "delete", "session", s.tag(key.Digest()))
 	}
 	ended, err := s.store.Delete(ctx, d)
 	if err != nil {
-		return nil, fmt.Errorf("delete session %s: %w", key.Digest(), err)
+		return nil, fmt.Errorf("delete session %s: %w", s.tag(key.Digest()), err)
 	}
 	s.bindings.forget(key.Digest())
 	out := new(deleteOutput)
@@ -209,7 +209,7 @@ func (s *Server) askToForget(ctx context.Context, key statestore.SessionKey, end
 		return 0, nil
 	}
 	if err := s.store.PutTasks(ctx, tasks, s.policyOf(key.Pool).lifetimes.Tombstone); err != nil {
-		return 0, fmt.Errorf("ask instances to forget session %s: %w", key.Digest(), err)
+		return 0, fmt.Errorf("ask instances to forget session %s: %w", s.tag(key.Digest()), err)
 	}
 	return len(tasks), nil
 }
@@ -244,7 +244,7 @@ func (s *Server) putPlacements(ctx context.Context, in *placementsInput) (*struc
 		stored = nil
 	}
 	if err := s.store.PutPlacements(ctx, key, by, stored); err != nil {
-		return nil, fmt.Errorf("put placements of session %s: %w", key.Digest(), err)
+		return nil, fmt.Errorf("put placements of session %s: %w", s.tag(key.Digest()), err)
 	}
 	return nil, nil
 }

@@ -66,7 +66,7 @@ func (s *Server) appendTurns(ctx context.Context, in *writeInput) (*writeOutput,
 		Turns: w.turns, Meta: w.meta, Lifetimes: w.policy.lifetimes, Require: w.policy.require,
 	})
 	if err != nil {
-		err = fmt.Errorf("append to session %s: %w", w.digest, err)
+		err = fmt.Errorf("append to session %s: %w", s.tag(w.digest), err)
 	}
 	return s.wrote(ctx, w, receipt, err)
 }
@@ -87,7 +87,7 @@ func (s *Server) replaceSession(ctx context.Context, in *writeInput) (*writeOutp
 		Turns: w.turns, Meta: w.meta, Lifetimes: w.policy.lifetimes, Require: w.policy.require,
 	})
 	if err != nil {
-		err = fmt.Errorf("replace session %s: %w", w.digest, err)
+		err = fmt.Errorf("replace session %s: %w", s.tag(w.digest), err)
 	}
 	return s.wrote(ctx, w, receipt, err)
 }
@@ -212,7 +212,7 @@ func (s *Server) wrote(ctx context.Context, w *write, r statestore.Receipt, err 
 	if w.kv != nil {
 		if err := s.store.PutPlacements(ctx, w.key, w.by, w.kv); err != nil {
 			// The turns are stored; a hint about their cache is not worth a refusal.
-			s.log.Warn("placements not stored", "session", w.digest, "error", err)
+			s.log.Warn("placements not stored", "session", s.tag(w.digest), "error", err)
 		}
 	}
 	s.countUsage(w)
