@@ -20,11 +20,13 @@ func (s *Server) watchHealth(ctx context.Context) error {
 	watch := newSilences(s.options.SuspectAfter, s.options.DownAfter, healthEvery)
 	for pause(ctx, healthEvery) {
 		if err := s.judgeHealth(ctx, watch); err != nil && ctx.Err() == nil {
-			watch.stall()
 			var held *statestore.LeaseHeldError
-			if !errors.As(err, &held) {
-				s.log.Warn("health not judged", "error", err)
+			if errors.As(err, &held) {
+				watch.succeeded()
+				continue
 			}
+			watch.stall()
+			s.log.Warn("health not judged", "error", err)
 		}
 	}
 	return nil
@@ -84,6 +86,10 @@ func newSilences(suspectAfter, downAfter, every time.Duration) *silences {
 
 // stall forgets when the last round was: the time until the next does not count.
 func (w *silences) stall() { w.last = time.Time{} }
+
+// succeeded forgets everything: another watcher judges, and what this one saw
+// before says nothing about what that one finds.
+func (w *silences) succeeded() { w.last, w.seen = time.Time{}, map[statestore.Owner]*silence{} }
 
 // judge returns the verdicts that differ from what is stored. An instance that
 // never sent a heartbeat has no lease, and is left as it is.

@@ -1,0 +1,120 @@
+package services
+
+import (
+	"testing"
+	"time"
+
+	"berth/statestore"
+)
+
+// watched is an instance as a watcher finds it, round by round.
+type watched struct {
+	t     *testing.T
+	watch *silences
+	in    statestore.Instance
+	now   time.Time
+}
+
+func watch(t *testing.T) *watched {
+	t.Helper()
+	w := newSilences(6*time.Second, 15*time.Second, time.Second)
+	in := statestore.Instance{InstanceSpec: statestore.InstanceSpec{ID: "i1", Incarnation: "x"}, Beats: 1}
+	return &watched{t: t, watch: w, in: in, now: time.Unix(1_900_000_000, 0)}
+}
+
+// round is one look after d, whose verdict is stored.
+func (w *watched) round(d time.Duration) statestore.Health {
+	w.t.Helper()
+	w.now = w.now.Add(d)
+	if verdict, differs := w.watch.judge([]statestore.Instance{w.in}, w.now)[w.in.Owner()]; differs {
+		if verdict == w.in.Health {
+			w.t.Fatalf("%q is told although it is stored", verdict)
+		}
+		w.in.Health = verdict
+	}
+	return w.in.Health
+}
+
+// rounds are n looks, a second apart.
+func (w *watched) rounds(n int) statestore.Health {
+	w.t.Helper()
+	for range n {
+		w.round(time.Second)
+	}
+	return w.in.Health
+}
+
+func (w *watched) want(what string, got, want statestore.Health) {
+	w.t.Helper()
+	if got != want {
+		w.t.Fatalf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestSilenceMakesSuspectThenDown(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.want("5 s", w.rounds(6), statestore.Healthy) // the first round begins to count
+	w.want("6 s", w.rounds(1), statestore.Suspect)
+	w.want("14 s", w.rounds(8), statestore.Suspect)
+	w.want("15 s", w.rounds(1), statestore.Down)
+	w.want("an hour", w.rounds(3600), statestore.Down)
+	w.in.Beats++
+	w.want("a heartbeat", w.rounds(1), statestore.Healthy)
+	w.want("silence again", w.rounds(6), statestore.Suspect)
+}
+
+func TestWhoNeverSentAHeartbeatHasNoLease(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.in.Beats = 0
+	w.want("an hour", w.rounds(3600), statestore.Healthy)
+}
+
+// Case T18: a watcher that was stopped, or could not read, counts none of that.
+func TestAStalledWatcherKillsNobody(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.rounds(3)
+	w.want("an hour's sleep", w.round(time.Hour), statestore.Healthy)
+	w.watch.stall()
+	w.want("an hour without the store", w.round(time.Hour), statestore.Healthy)
+	w.want("2 s before, and 3 s since", w.rounds(3), statestore.Healthy)
+	w.want("6 s in all", w.rounds(1), statestore.Suspect)
+}
+
+func TestAnotherBootBeginsAnew(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.rounds(20)
+	w.in.Incarnation, w.in.Health, w.in.Beats = "y", statestore.Healthy, 1
+	w.want("another boot", w.rounds(5), statestore.Healthy)
+}
+
+// A new holder of the lease has seen nothing yet: it neither kills nor heals
+// before it has.
+func TestANewWatcherTrustsWhatIsStored(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []statestore.Health{statestore.Suspect, statestore.Down} {
+		w := watch(t)
+		w.in.Health = stored
+		w.want("at once", w.rounds(3), stored)
+		w.in.Beats++
+		w.want("after a heartbeat", w.rounds(1), statestore.Healthy)
+	}
+}
+
+// A watcher that lost the lease and gets it back is a new one: what it saw before
+// must not heal whom the other found down.
+func TestAWatcherThatComesBackHealsNobody(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.rounds(1)
+	w.in.Beats++
+	w.rounds(1)
+	w.watch.succeeded() // another holds the lease, and finds it silent
+	w.in.Health = statestore.Down
+	w.want("back again", w.rounds(5), statestore.Down)
+	w.in.Beats++
+	w.want("after a heartbeat", w.rounds(1), statestore.Healthy)
+}
