@@ -158,7 +158,7 @@ func (k *worker) do(t statestore.Task, takes time.Duration) {
 		}
 		k.warmed.Add(1)
 	}
-	err := k.w.store.FinishTask(k.w.ctx, k.by, t.ID, statestore.TaskAnswer{Result: k.answer, Version: t.Floor.Version})
+	_, err := k.w.store.FinishTask(k.w.ctx, k.by, t.ID, statestore.TaskAnswer{Result: k.answer, Version: t.Floor.Version})
 	if err != nil && !errors.Is(err, statestore.ErrNotFound) && k.w.ctx.Err() == nil {
 		k.w.Errorf("answer task: %v", err)
 	}

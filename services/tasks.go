@@ -137,13 +137,36 @@ func (s *Server) answerTask(ctx context.Context, in *answerTaskInput) (*struct{}
 	if err != nil {
 		return nil, err
 	}
-	answer := statestore.TaskAnswer{
-		Result: statestore.TaskResult(in.Body.Result), Reason: in.Body.Reason, Version: in.Body.Version,
+	kv, err := s.answeredPlacements(ctx, by, in.Body.KV)
+	if err != nil {
+		return nil, err
 	}
-	if err := s.store.FinishTask(ctx, by, in.Task, answer); err != nil {
+	task, err := s.store.FinishTask(ctx, by, in.Task, statestore.TaskAnswer{
+		Result: statestore.TaskResult(in.Body.Result), Reason: in.Body.Reason, Version: in.Body.Version,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("answer a task of instance %s: %w", in.ID, err)
 	}
+	if kv == nil || task.Kind == statestore.TaskForget {
+		return nil, nil
+	}
+	if err := s.store.PutPlacements(ctx, task.Session, by, kv); err != nil {
+		return nil, fmt.Errorf("put placements of session %s: %w", s.tag(task.Session.Digest()), err)
+	}
 	return nil, nil
+}
+
+// answeredPlacements is the stored form of the placements that come with an
+// answer, nil if there are none.
+func (s *Server) answeredPlacements(ctx context.Context, by statestore.Owner, list []Placement) ([]byte, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	instance, err := s.fleet.instance(ctx, by)
+	if err != nil {
+		return nil, err
+	}
+	return checkPlacements(list, instance, "body.kv")
 }
 
 // parseWait reads a long poll's duration, like 25s.

@@ -264,9 +264,10 @@ type Tasks interface {
 	PutTasks(ctx context.Context, tasks []Task, deadline time.Duration) error
 	// LeaseTasks hands out up to limit open tasks whose lease is over.
 	LeaseTasks(ctx context.Context, by Owner, limit int, lease time.Duration) ([]Task, Millis, error)
-	// FinishTask stores the answer of the boot it was meant for. A repeated or
-	// late answer changes nothing. ErrNotFound when the task is over or another's.
-	FinishTask(ctx context.Context, by Owner, id string, a TaskAnswer) error
+	// FinishTask stores the answer of the boot it was meant for, and returns the
+	// task with it. A repeated answer changes nothing. ErrNotFound when the task
+	// is over or another's.
+	FinishTask(ctx context.Context, by Owner, id string, a TaskAnswer) (Task, error)
 	// TasksOf reads the tasks of a job, answered or not.
 	TasksOf(ctx context.Context, job string) ([]Task, error)
 	// DropTasks forgets the tasks of a job.

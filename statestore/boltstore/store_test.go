@@ -249,7 +249,7 @@ func TestEveryCallAfterCloseIsUnavailable(t *testing.T) {
 		"PurgeJobs":     second(s.PurgeJobs(ctx, 0)),
 		"PutTasks":      s.PutTasks(ctx, nil, 0),
 		"LeaseTasks":    third(s.LeaseTasks(ctx, i1, 1, time.Second)),
-		"FinishTask":    s.FinishTask(ctx, i1, "t", statestore.TaskAnswer{Result: statestore.TaskDone}),
+		"FinishTask":    second(s.FinishTask(ctx, i1, "t", statestore.TaskAnswer{Result: statestore.TaskDone})),
 		"TasksOf":       second(s.TasksOf(ctx, "j")),
 		"DropTasks":     s.DropTasks(ctx, "j"),
 		"Policies":      second(s.Policies(ctx)),

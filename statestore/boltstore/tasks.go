@@ -103,12 +103,12 @@ func (r *reader) openTasks(by statestore.Owner, limit int) ([]*task, error) {
 }
 
 // FinishTask stores the answer to a task, once.
-func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, a statestore.TaskAnswer) error {
+func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, a statestore.TaskAnswer) (statestore.Task, error) {
 	if a.Result == statestore.TaskOpen {
-		return fmt.Errorf("an answer must have a result: %w", statestore.ErrInvalid)
+		return statestore.Task{}, fmt.Errorf("an answer must have a result: %w", statestore.ErrInvalid)
 	}
-	return s.write(ctx, func(w *writer) error {
-		t := &task{}
+	t := &task{}
+	err := s.write(ctx, func(w *writer) error {
 		found, err := w.getJSON(bTasks, []byte(id), t)
 		switch {
 		case err != nil:
@@ -126,6 +126,10 @@ func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, 
 		}
 		return nil
 	})
+	if err != nil {
+		return statestore.Task{}, err
+	}
+	return t.Task, nil
 }
 
 // TasksOf reads the tasks of a job in the order they were put.

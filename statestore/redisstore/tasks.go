@@ -148,12 +148,13 @@ func (s *Store) LeaseTasks(ctx context.Context, by statestore.Owner, limit int, 
 }
 
 // FinishTask stores the answer to a task, once.
-func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, a statestore.TaskAnswer) error {
+func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, a statestore.TaskAnswer) (statestore.Task, error) {
 	if a.Result == statestore.TaskOpen {
-		return fmt.Errorf("an answer must have a result: %w", statestore.ErrInvalid)
+		return statestore.Task{}, fmt.Errorf("an answer must have a result: %w", statestore.ErrInvalid)
 	}
-	return s.transact(ctx, taskCells([]string{id}), func(t *tx) error {
-		var one task
+	var one task
+	err := s.transact(ctx, taskCells([]string{id}), func(t *tx) error {
+		one = task{}
 		found, err := t.getJSON(tTasks, id, &one)
 		switch {
 		case err != nil:
@@ -170,6 +171,10 @@ func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, 
 		}
 		return t.setJSON(tTasks, id, &one)
 	})
+	if err != nil {
+		return statestore.Task{}, err
+	}
+	return one.Task, nil
 }
 
 // TasksOf reads the tasks of a job in the order they were put.

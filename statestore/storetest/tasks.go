@@ -65,12 +65,12 @@ func tasksOfBoot(w *world) {
 	equal(w, "another's", w.leased(w.worker("b").by, 8, time.Minute), []string{})
 	equal(w, "the next boot's", w.leased(next, 8, time.Minute), []string{})
 	done := statestore.TaskAnswer{Result: statestore.TaskDone}
-	w.refusedAs(w.store.FinishTask(w.ctx, next, "1", done), statestore.ErrNotFound)
-	w.refusedAs(w.store.FinishTask(w.ctx, a.by, "nobody", done), statestore.ErrNotFound)
+	w.refusedAs(w.finish(next, "1", done), statestore.ErrNotFound)
+	w.refusedAs(w.finish(a.by, "nobody", done), statestore.ErrNotFound)
 	equal(w, "its own", w.leased(a.by, 1, time.Hour), []string{"1"})
 	w.pass(w.lives.Affinity)
 	equal(w, "after the deadline", w.leased(a.by, 8, time.Minute), []string{})
-	w.refusedAs(w.store.FinishTask(w.ctx, a.by, "1", done), statestore.ErrNotFound)
+	w.refusedAs(w.finish(a.by, "1", done), statestore.ErrNotFound)
 }
 
 func tasksAnswered(w *world) {
@@ -78,9 +78,9 @@ func tasksAnswered(w *world) {
 	w.putTasks(time.Hour, w.task("1", a))
 	w.leased(a, 1, time.Minute)
 	answer := statestore.TaskAnswer{Result: statestore.TaskRefused, Reason: "no room", Version: 9}
-	w.ok("answer", w.store.FinishTask(w.ctx, a, "1", answer))
-	w.ok("answer again", w.store.FinishTask(w.ctx, a, "1", answer))
-	w.ok("answer otherwise", w.store.FinishTask(w.ctx, a, "1", statestore.TaskAnswer{Result: statestore.TaskDone}))
+	w.ok("answer", w.finish(a, "1", answer))
+	w.ok("answer again", w.finish(a, "1", answer))
+	w.ok("answer otherwise", w.finish(a, "1", statestore.TaskAnswer{Result: statestore.TaskDone}))
 	tasks, err := w.store.TasksOf(w.ctx, "job-1")
 	w.ok("read tasks", err)
 	if len(tasks) != 1 || tasks[0].Result != answer.Result || tasks[0].Reason != answer.Reason || tasks[0].Version != answer.Version {
@@ -96,7 +96,7 @@ func tasksDropped(w *world) {
 	other.Job = "job-2"
 	w.putTasks(time.Hour, w.task("1", a), w.task("2", a), other)
 	w.leased(a, 1, time.Minute)
-	w.ok("answer", w.store.FinishTask(w.ctx, a, "1", statestore.TaskAnswer{Result: statestore.TaskDone}))
+	w.ok("answer", w.finish(a, "1", statestore.TaskAnswer{Result: statestore.TaskDone}))
 	count := func(job string, want int) {
 		w.Helper()
 		tasks, err := w.store.TasksOf(w.ctx, job)
@@ -108,6 +108,16 @@ func tasksDropped(w *world) {
 	w.ok("drop", w.store.DropTasks(w.ctx, "job-1"))
 	count("job-1", 0)
 	count("job-2", 1)
-	w.refusedAs(w.store.FinishTask(w.ctx, a, "2", statestore.TaskAnswer{Result: statestore.TaskDone}), statestore.ErrNotFound)
+	w.refusedAs(w.finish(a, "2", statestore.TaskAnswer{Result: statestore.TaskDone}), statestore.ErrNotFound)
 	equal(w, "what is left", w.leased(a, 8, time.Minute), []string{"3"})
+}
+
+// finish answers a task; an accepted answer returns the task as it was put.
+func (w *world) finish(by statestore.Owner, id string, a statestore.TaskAnswer) error {
+	w.Helper()
+	t, err := w.store.FinishTask(w.ctx, by, id, a)
+	if err == nil && (t.ID != id || t.For != by || t.Result == statestore.TaskOpen) {
+		w.Fatalf("answered task %q of %v, got %+v", id, by, t)
+	}
+	return err
 }
