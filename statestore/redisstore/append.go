@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +10,13 @@ import (
 	"berth/statestore/internal/frame"
 )
 
-// inlineBytes is the most that one transaction writes in chunks; more is staged
-// before, since Redis serves nobody else meanwhile.
-const inlineBytes = 256 << 10
+// What a write has in chunks travels in its call up to inlineBytes; more is staged
+// before, which does not pass through Lua. A write above probeBytes is not even
+// staged before it is judged.
+const (
+	inlineBytes = 16 << 10
+	probeBytes  = 256 << 10
+)
 
 // pieceBytes is how the open tail is cut: pieces fill the nodes of a Redis list
 // to within one of them. lua/log.lua cuts the same.
@@ -72,7 +77,9 @@ func newWrite(kind statestore.WriteKind, key statestore.SessionKey, by statestor
 	if n := len(meta); n > statestore.MaxMetaBytes {
 		return nil, &statestore.TooLargeError{What: "meta", Limit: statestore.MaxMetaBytes, Size: uint64(n)}
 	}
-	w := &write{kind: kind, key: key, by: by, op: op, meta: meta, turns: uint64(len(turns))}
+	// A call that was given up may still be on its way when its caller goes on: what
+	// it sends must be its own.
+	w := &write{kind: kind, key: key, by: by, op: op, meta: bytes.Clone(meta), turns: uint64(len(turns))}
 	for _, t := range turns {
 		size := uint64(len(t.Value))
 		switch {
@@ -134,9 +141,12 @@ const maxRounds = 10
 // judge sends the write, after what its function found missing.
 func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Requirement) (a answer, d statestore.Durability, err error) {
 	var where []byte
-	long := w.chunked() > inlineBytes
-	// What is costly to send is for a write that will be taken, or parked.
-	probe := long || w.base != nil && len(w.sizes) > 0
+	long, probe := w.chunked() > inlineBytes, w.chunked() > probeBytes
+	if long && !probe {
+		if err := s.stage(ctx, c, w); err != nil {
+			return nil, d, err
+		}
+	}
 	for range maxRounds {
 		if a, d, err = s.sendWrite(ctx, c, w, where, probe, need); err != nil {
 			return nil, d, err
@@ -146,12 +156,9 @@ func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Req
 			where, err = s.locate(ctx, c, *w.base)
 		case probe && (state == "full" || state == "not_owner" && w.kind == statestore.KindAppend && !a.flag(4)):
 			probe = false
-			if long {
-				err = s.stage(ctx, c, w)
-			}
-		case state == "restage" && long:
 			err = s.stage(ctx, c, w)
 		case state == "restage":
+			err = s.stage(ctx, c, w)
 		default:
 			return a, d, nil
 		}
@@ -167,23 +174,26 @@ func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Req
 // reason.
 func (s *Store) sendWrite(ctx context.Context, c call, w *write, where []byte, probe bool, need statestore.Requirement) (answer, statestore.Durability, error) {
 	if !probe {
-		with := put{key: c.keys[keyLog]}
-		if !w.staged {
-			with.fields = w.fields(w.stream)
-		}
-		a, d, err := s.change(ctx, need, with, appendFn, c.keys, c.args(w.args(where)...))
+		a, d, err := s.change(ctx, need, appendFn, c.keys, c.args(w.args(where)...))
 		if !errors.Is(err, statestore.ErrFull) {
 			return a, d, err
 		}
 	}
-	return s.change(ctx, need, put{}, judgeFn, c.keys, c.args(w.pack(true), packHandle(&w.handle), "", "", where))
+	return s.change(ctx, need, judgeFn, c.keys, c.args(w.pack(true), packHandle(&w.handle), "", "", where))
 }
 
 // args is the write as lua/append.lua takes it.
 func (w *write) args(where []byte) []any {
 	rest := w.stream[w.chunked():]
-	args := make([]any, 0, 6+len(rest)/pieceBytes)
+	args := make([]any, 0, 6+len(w.sizes)+len(rest)/pieceBytes)
 	args = append(args, w.pack(false), packHandle(&w.handle), w.meta, w.links, where)
+	if !w.staged {
+		chunks := w.stream
+		for _, size := range w.sizes {
+			args = append(args, chunks[:size])
+			chunks = chunks[size:]
+		}
+	}
 	for len(rest) > 0 {
 		n := min(pieceBytes, len(rest))
 		args = append(args, rest[:n])

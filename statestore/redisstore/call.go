@@ -14,10 +14,9 @@ import (
 	"berth/statestore"
 )
 
-// processor is what runs commands: a client, or one connection.
+// processor is what runs commands: a client, one connection, or the lanes.
 type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
-	TxPipeline() redis.Pipeliner
 }
 
 // once is a command that go-redis must not send twice of its own accord. Its
@@ -65,37 +64,6 @@ func (s *Store) fcall(ctx context.Context, on processor, fn string, keys []strin
 	return cmd.Val(), nil
 }
 
-// put is what a call needs in a hash, fields and values in turn. It is written in
-// the same transaction, so that it does not pass through Lua.
-type put struct {
-	key    string
-	fields []any
-}
-
-// fcallWith calls a function with what it needs.
-func (s *Store) fcallWith(ctx context.Context, on processor, need put, fn string, keys []string, args []any) (any, error) {
-	if len(need.fields) == 0 {
-		return s.fcall(ctx, on, fn, keys, args)
-	}
-	tx := on.TxPipeline()
-	set := tx.HSet(ctx, need.key, need.fields...)
-	cmd := s.newCommand(ctx, fn, keys, args)
-	_ = tx.Process(ctx, cmd)
-	_, err := tx.Exec(ctx)
-	switch {
-	case notLoaded(cmd.Err()):
-		if err := s.loadLibrary(ctx); err != nil {
-			return nil, err
-		}
-		return s.fcallWith(ctx, on, need, fn, keys, args)
-	case redis.IsOOMError(set.Err()):
-		return nil, set.Err() // which is why the transaction was given up
-	case err != nil:
-		return nil, err
-	}
-	return cmd.Val(), nil
-}
-
 // fault is what an error says of a call.
 type fault int
 
@@ -132,7 +100,7 @@ func classify(err error) fault {
 	}
 	var op *net.OpError
 	switch {
-	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout):
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.As(err, new(errNotSent)):
 		return refusedForNow
 	case errors.Is(err, redis.ErrClosed):
 		return refused
@@ -199,7 +167,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // read calls a function that changes nothing.
 func (s *Store) read(ctx context.Context, fn string, keys []string, args ...any) (reply any, err error) {
 	err = s.ask(ctx, func() (err error) {
-		reply, err = s.fcall(ctx, s.client, fn, keys, args)
+		reply, err = s.fcall(ctx, s.lanes, fn, keys, args)
 		return err
 	})
 	if err != nil {

@@ -21,10 +21,10 @@ const waitSlice = 500 * time.Millisecond
 
 // change calls a function that changes a session, until it is answered, and says
 // what durability the answer has.
-func (s *Store) change(ctx context.Context, need statestore.Requirement, with put, fn string, keys []string, args []any) (a answer, d statestore.Durability, err error) {
+func (s *Store) change(ctx context.Context, need statestore.Requirement, fn string, keys []string, args []any) (a answer, d statestore.Durability, err error) {
 	err = s.settle(ctx, func() error {
 		var reply any
-		if reply, d, err = s.send(ctx, need, with, fn, keys, args); err != nil {
+		if reply, d, err = s.send(ctx, need, fn, keys, args); err != nil {
 			return err
 		}
 		a, err = answerOf(reply)
@@ -34,10 +34,10 @@ func (s *Store) change(ctx context.Context, need statestore.Requirement, with pu
 }
 
 // send calls the function once.
-func (s *Store) send(ctx context.Context, need statestore.Requirement, with put, fn string, keys []string, args []any) (any, statestore.Durability, error) {
+func (s *Store) send(ctx context.Context, need statestore.Requirement, fn string, keys []string, args []any) (any, statestore.Durability, error) {
 	d := statestore.Durability{Level: s.level()}
 	if need.Level <= d.Level || (need.Level == statestore.LevelFsynced && !s.waitsAOF.Load()) {
-		reply, err := s.fcallWith(ctx, s.client, with, fn, keys, args)
+		reply, err := s.fcall(ctx, s.lanes, fn, keys, args)
 		return reply, d, err
 	}
 	// WAIT covers what was written on its own connection.
@@ -46,7 +46,7 @@ func (s *Store) send(ctx context.Context, need statestore.Requirement, with put,
 		return nil, d, err
 	}
 	defer conn.Close()
-	reply, err := s.fcallWith(ctx, conn, with, fn, keys, args)
+	reply, err := s.fcall(ctx, conn, fn, keys, args)
 	if redis.HasErrorPrefix(err, "MOVED") {
 		s.reload(ctx)
 	}

@@ -18,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, c statestore.Claim) (statestore.Claim
 	named := c.Handle != nil && c.Handle.Named
 	args := on.args(packOwner(c.By), packHandle(c.Handle), bit(named), packFloor(c.Have), packOwner(c.Gone), bit(c.AcceptLost),
 		millis(c.Affinity), millis(c.Retention), millis(c.Tombstone))
-	a, d, err := s.change(ctx, c.Require, put{}, claimFn, on.keys, args)
+	a, d, err := s.change(ctx, c.Require, claimFn, on.keys, args)
 	if err == nil {
 		err = a.refusal()
 	}
@@ -52,7 +52,7 @@ func (s *Store) Move(ctx context.Context, m statestore.Move) (statestore.Moved, 
 	}
 	c := s.newCall(m.Key)
 	args := c.args(packOwner(m.From), m.Epoch, packOwner(m.To), m.Job.ID, m.Job.Token)
-	a, d, err := s.change(ctx, m.Require, put{}, moveFn, c.keys, args)
+	a, d, err := s.change(ctx, m.Require, moveFn, c.keys, args)
 	if err != nil {
 		return statestore.Moved{}, err
 	}
@@ -77,7 +77,7 @@ func (s *Store) Reserve(ctx context.Context, v statestore.Reserve) error {
 	}
 	c := s.newCall(v.Key)
 	args := c.args(v.Epoch, packOwner(v.Target), v.Job.ID, v.Job.Token, hold)
-	a, _, err := s.change(ctx, statestore.Requirement{}, put{}, reserveFn, c.keys, args)
+	a, _, err := s.change(ctx, statestore.Requirement{}, reserveFn, c.keys, args)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *Store) Finish(ctx context.Context, f statestore.Finish) (statestore.Rec
 	}
 	c := s.newCall(f.Key)
 	args := c.args(packOwner(f.By), packHandle(&f.Handle), millis(f.Tombstone))
-	a, d, err := s.change(ctx, f.Require, put{}, finishFn, c.keys, args)
+	a, d, err := s.change(ctx, f.Require, finishFn, c.keys, args)
 	if err == nil {
 		err = a.refusal()
 	}
@@ -120,7 +120,7 @@ func (s *Store) Delete(ctx context.Context, del statestore.Delete) (statestore.E
 	if err != nil {
 		return statestore.Ended{}, err
 	}
-	a, d, err := s.change(ctx, del.Require, put{}, deleteFn, c.keys, c.args(packHandle(del.Handle), millis(del.Tombstone)))
+	a, d, err := s.change(ctx, del.Require, deleteFn, c.keys, c.args(packHandle(del.Handle), millis(del.Tombstone)))
 	if err == nil {
 		err = a.refusal()
 	}
@@ -149,7 +149,7 @@ func (s *Store) Bind(ctx context.Context, b statestore.Bind) (bool, error) {
 	c := s.newCall(b.Key)
 	args := c.args(packOwner(b.Owner), packHandle(&b.Handle), b.Handle.AffinityKey[:], packNames(b.Key),
 		millis(b.Affinity), millis(b.Tombstone))
-	a, _, err := s.change(ctx, statestore.Requirement{}, put{}, bindFn, c.keys, args)
+	a, _, err := s.change(ctx, statestore.Requirement{}, bindFn, c.keys, args)
 	if err == nil {
 		err = a.refusal()
 	}

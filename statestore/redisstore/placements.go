@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -37,8 +38,8 @@ func (s *Store) PutPlacements(ctx context.Context, key statestore.SessionKey, by
 		}
 		return err
 	}
-	args := c.args(packOwner(by), descriptors, statestore.MaxPlacementBytes)
-	a, _, err := s.change(ctx, statestore.Requirement{}, put{}, placeFn, c.keys, args)
+	args := c.args(packOwner(by), bytes.Clone(descriptors), statestore.MaxPlacementBytes)
+	a, _, err := s.change(ctx, statestore.Requirement{}, placeFn, c.keys, args)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 // Store is a statestore.Store in Redis.
 type Store struct {
 	client  redis.UniversalClient
+	lanes   *lanes
 	backend string
 	opts    Options
 	keys    keyspace
@@ -54,6 +55,7 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 		t.options.TLSConfig = opts.TLS
 	}
 	s.client = t.client()
+	s.lanes = newLanes(s.closing, s.client)
 	if err := s.start(ctx); err != nil {
 		_ = s.Close() // the reason to give up is told
 		return nil, fmt.Errorf("open Redis store at %s: %w", strings.Join(t.options.Addrs, ","), err)

@@ -134,9 +134,10 @@ func (d *decoder) take(p []byte) bool {
 		case !ok:
 			return false
 		case len(d.held) > 0:
-			d.held, d.need = nil, 0
+			// A turn shares no memory with what it was decoded from.
+			d.held, d.need = d.held[:0], 0
 		case n == 0:
-			d.held = slices.Clone(p)
+			d.held = append(d.held, p...)
 			return true
 		default:
 			p = p[n:]

@@ -1,14 +1,13 @@
--- append.lua judges a write of turns, an append or a replace, and stores it. Its chunks are in the log key:
--- written by commands of the same transaction, or staged before. An append by an instance that is no longer
--- the owner is parked.
+-- append.lua judges a write of turns, an append or a replace, and stores it. Its chunks come with the call, or
+-- were staged in the log key before. An append by an instance that is no longer the owner is parked.
 -- KEYS     see session.lua
 -- ARGV[3]  the write, packed as WRITE says   [4] floors of the handle   [5] meta, '' for none
 --     [6]  of each chunk its size, and the first turn that begins there or later, packed as LINK says
 --     [7]  where a base cuts, packed as KEEPS says; '' when not looked up yet
---     [8...]  what follows the chunks, in pieces
+--     [8...]  the chunks unless they are staged, and what follows them in pieces
 -- Returns {'ok', now, version, epoch, turns, bytes, owner, affinity until, op, epoch of the writer's
 --          floor, duplicate, moved, adopted}, or a refusal; {'locate'} when [7] is needed or out of
---          date; {'restage'} when a chunk is gone; {'full'} when the memory is, and nothing else was wrong
+--          date; {'restage'} when a staged chunk is gone; {'full'} when the memory is, and nothing else was wrong
 -- kind (1 append, 2 replace), place (0 at its version, 1 at the end), recreate, probe (judge only), staged,
 -- turns, bytes, tokens, bytes of pieces, most bytes of a session, affinity, retention, tombstone, op,
 -- content, base+1, affinity key, tag, by, op's name, names
@@ -25,6 +24,7 @@ local function read_write()
     op, content, base, affinity_key, tag, by, op_name, names = unpack_at(WRITE, ARGV[3])
   handle, meta, links = floors(ARGV[4]), ARGV[5], ARGV[6]
   chunks = #links / LINKSIZE
+  first_piece = staged == 1 and 8 or 8 + chunks
   staged = staged == 1 and digest .. tag .. pack('>I4', chunks)
   keep, kept_bytes, kept_high, kept_tokens = 0, 0, 0, 0
   moved, first, cut = false, false, nil
@@ -167,13 +167,13 @@ local function decide(r, t)
   local to
   no, to = judge(r, t)
   if no and no[1] == 'not_owner' and kind == 1 then
-    local kept, changed = park(r, t)
+    local kept, changed = park(r)
     if kept then no[5] = 1 end
     if changed then save(r) end
   end
   if no then return no end
   if probe == 1 then return { 'full' } end
-  if not chunks_whole(t) then return { 'restage' } end
+  if not chunks_whole() then return { 'restage' } end
   local epoch = accept(to)
   store(to)
   local adopted = kind == 1 and adopt(to)
@@ -186,9 +186,8 @@ local function run()
   read_write()
   local r, t = find()
   local out = decide(r, t)
-  -- A write that was stored took its chunks, and staged ones wait for the place of a base.
-  local taken = out[1] == 'ok' and out[11] == 0
-  if not taken and not (out[1] == 'locate' and staged) then leave_chunks(r) end
+  -- Who took the chunks took them off the list; and they wait for the place of a base.
+  if out[1] ~= 'locate' then leave_chunks() end
   return out
 end
 

@@ -6,8 +6,8 @@
 --   directory key  list of entries            one for each chunk, and now and then one for pieces alone
 --
 -- An entry says where a part of the stream begins, and which turn is the first that begins there or later.
--- Its part is its chunk, if it has one, and then the pieces up to the next entry's. So the bytes of a chunk
--- never pass through Lua, which would cost more than storing them.
+-- Its part is its chunk, if it has one, and then the pieces up to the next entry's. Nothing that is stored is
+-- ever read to be joined: bytes that pass through Lua cost more than storing them.
 local ENTRY, LINK, LINKSIZE, PIECE = '>c12I6I4I4I6I4I6I4I4', '>I4I4I4I4I4I4', 24, 500
 local NOCHUNK = '\0\0\0\0\0\0\0\0\0\0\0\0'
 -- STRIDE is how many bytes of pieces may follow an entry before the next write has one of its own.
@@ -18,7 +18,7 @@ local WORD = 4294967296
 local kind, place, recreate, probe, staged, tag, chunks, links
 local turns, bytes, tokens_high, tokens, rest, most, op, op_name, content, base, by, handle, meta
 local keep, kept_bytes, kept_high, kept_tokens
-local FIRST = 8 -- of the pieces in ARGV
+local first_piece -- in ARGV
 
 -- add_entry begins a part of the stream at its end, with a chunk or without.
 local function add_entry(r, name, size, turn, at, before, high, low)
@@ -37,8 +37,15 @@ end
 
 local function chunk_name(t, i) return t .. pack('>I4', i) end
 
--- append_stream links the chunks of the write, which are in the log key, and appends its pieces.
+-- put_chunks writes the chunks that came with the call; staged ones are there.
+local function put_chunks()
+  if staged then return end
+  for i = 0, chunks - 1 do rcall('HSET', logKey, chunk_name(tag, i), ARGV[first_piece - chunks + i]) end
+end
+
+-- append_stream appends the chunks of the write and then its pieces.
 local function append_stream(r)
+  put_chunks()
   for i = 0, chunks - 1 do
     local size, turn, at, before, high, low = unpack_at(LINK, links, i * LINKSIZE + 1)
     low, high = low + kept_tokens, high + kept_high
@@ -46,7 +53,7 @@ local function append_stream(r)
     add_entry(r, chunk_name(tag, i), size, keep + turn, at, kept_bytes + before, high % WORD, low)
   end
   if chunks == 0 and r[SINCE] > STRIDE then add_entry(r, NOCHUNK, 0, keep, 0, kept_bytes, kept_high, kept_tokens) end
-  add_pieces(r, ARGV, FIRST, rest)
+  add_pieces(r, ARGV, first_piece, rest)
 end
 
 local function drop(names)
@@ -88,11 +95,10 @@ local function cut_chunk(r, size)
   add_pieces(r, pieces, 1, size)
 end
 
--- chunks_whole reports whether all chunks of the write are there. Those of this transaction are, unless the
--- same call ended a session before. Who takes a staged write off the list owns its chunks: the log that links
--- them, or who removes them.
-local function chunks_whole(t)
-  if not staged then return chunks == 0 or t.call ~= call end
+-- chunks_whole reports whether all chunks of the write are there. Who takes a staged write off the list owns
+-- its chunks: the log that links them, or who removes them.
+local function chunks_whole()
+  if not staged then return true end
   if not rcall('ZSCORE', stagedKey, staged) then return false end
   for i = 0, chunks - 1 do
     local size = unpack_at('>I4', links, i * LINKSIZE + 1)
@@ -121,12 +127,13 @@ local function parked_chunks(r)
 end
 
 -- park keeps a refused append for the owner. It reports whether it is kept, and whether it was not before.
-local function park(r, t)
+local function park(r)
   if parked_chunks(r) then return true, false end
-  if r[PARKED] >= PARKEDLIMIT or bytes > most or probe == 1 or not chunks_whole(t) then return false, false end
+  if r[PARKED] >= PARKEDLIMIT or bytes > most or probe == 1 or not chunks_whole() then return false, false end
   local f = handle[1]
   local value = pack(PARKEDLAYOUT, 1, r[SEQ], now, f[1], f[2], f[3], base, #by, by, #op_name, op_name, #meta, meta, tag, chunks)
-  rcall('HSET', parkedKey, op, value .. concat(ARGV, '', FIRST))
+  put_chunks()
+  rcall('HSET', parkedKey, op, value .. concat(ARGV, '', first_piece))
   if staged then rcall('ZREM', stagedKey, staged) end
   r[PARKED], r[SEQ], touched = r[PARKED] + 1, r[SEQ] + 1, true
   return true, true
@@ -142,18 +149,7 @@ local function adopt(r)
   return true
 end
 
--- linked reports whether the session has the chunks of the write: its log, or the parked write of the op.
-local function linked(r)
-  for from = 0, r[ENTRIES] - 1, 500 do
-    for _, entry in ipairs(rcall('LRANGE', dirKey, from, from + 499)) do
-      if sub(entry, 1, 8) == tag then return true end
-    end
-  end
-  return parked_chunks(r) == tag
-end
-
--- leave_chunks removes the chunks of a write that is not taken, unless a copy of it was.
-local function leave_chunks(r)
-  if chunks == 0 or (staged and rcall('ZREM', stagedKey, staged) == 0) then return end
-  if not (r and linked(r)) then drop_chunks(tag, chunks) end
+-- leave_chunks removes the staged chunks of a write that is not taken.
+local function leave_chunks()
+  if staged and rcall('ZREM', stagedKey, staged) == 1 then drop_chunks(tag, chunks) end
 end
