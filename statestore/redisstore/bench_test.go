@@ -1,59 +1,15 @@
 package redisstore
 
 import (
-	"crypto/rand"
 	"fmt"
 	"io"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"berth/integration/redistest"
-	"berth/statestore"
 )
-
-var benchLives = statestore.Lifetimes{Affinity: 30 * time.Minute, Retention: 24 * time.Hour, Tombstone: 25 * time.Hour}
-
-func noise(n int) []byte {
-	b := make([]byte, n)
-	_, _ = rand.Read(b)
-	return b
-}
-
-// writer appends to one session, as its owner.
-type writer struct {
-	s      *Store
-	key    statestore.SessionKey
-	by     statestore.Owner
-	handle statestore.Presented
-	n      int
-}
-
-func newWriter(s *Store, id string) *writer {
-	return &writer{
-		s: s, key: statestore.SessionKey{Tenant: "acme", Pool: "llama", ID: id},
-		by: statestore.Owner{Instance: "i1", Incarnation: "0123456789abcdef"},
-	}
-}
-
-func (w *writer) append(t testing.TB, values ...[]byte) statestore.Receipt {
-	t.Helper()
-	w.n++
-	a := statestore.Append{
-		Key: w.key, By: w.by, Handle: w.handle, Op: fmt.Sprintf("op-%d", w.n), Lifetimes: benchLives,
-	}
-	for _, v := range values {
-		a.Turns = append(a.Turns, statestore.Turn{Type: statestore.TurnBytes, Value: v})
-	}
-	r, err := w.s.Append(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.handle.Floor = r.Floor
-	return r
-}
 
 // BenchmarkAppend holds an append of 4 KiB against the bare RPUSH of the same
 // bytes, at the same concurrency.

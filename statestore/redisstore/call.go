@@ -88,7 +88,7 @@ var passing = []string{
 func classify(err error) fault {
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		if redis.IsOOMError(err) {
+		if redis.HasErrorPrefix(err, "OOM") {
 			return noMemory
 		}
 		for _, prefix := range passing {
@@ -127,9 +127,12 @@ func (s *Store) settle(ctx context.Context, fn func() error) error {
 		}
 		f := classify(err)
 		maybe = maybe || f == unanswered
-		again := f == refusedForNow || f == unanswered
-		if again && time.Since(start) < s.opts.Patience && sleep(ctx, pause(n)) == nil {
-			continue
+		if (f == refusedForNow || f == unanswered) && time.Since(start) < s.opts.Patience {
+			over := sleep(ctx, pause(n))
+			if over == nil {
+				continue
+			}
+			err = fmt.Errorf("%w: %w", over, err)
 		}
 		switch {
 		case maybe:

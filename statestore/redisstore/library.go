@@ -102,12 +102,17 @@ var (
 // is new, or was flushed.
 func notLoaded(err error) bool { return redis.HasErrorPrefix(err, "Function not found") }
 
-// loadLibrary gives every primary the library.
+// loadLibrary gives every primary the library. One that has it is not asked to load
+// it, which it would refuse while memory is full.
 func (s *Store) loadLibrary(ctx context.Context) error {
 	load := func(ctx context.Context, on *redis.Client) error {
-		err := on.FunctionLoad(ctx, library).Err()
+		have, err := on.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryName}).Result()
+		if err != nil || len(have) > 0 {
+			return err
+		}
+		err = on.FunctionLoad(ctx, library).Err()
 		if err != nil && strings.Contains(err.Error(), "already exists") {
-			return nil
+			return nil // another process was quicker
 		}
 		return err
 	}

@@ -96,6 +96,9 @@ func (s *Store) start(ctx context.Context) error {
 	if _, err := s.inspect(ctx); err != nil {
 		return err
 	}
+	if err := s.ask(ctx, func() error { return s.loadLibrary(ctx) }); err != nil {
+		return fmt.Errorf("load the library of functions: %w", err)
+	}
 	want := s.opts.Partitions
 	if want == 0 {
 		want = DefaultPartitions
