@@ -8,7 +8,8 @@ import (
 	"berth/statestore"
 )
 
-type instanceDocument struct {
+// InstanceDocument is an instance as the API shows it.
+type InstanceDocument struct {
 	ID           string            `json:"id"`
 	Pool         string            `json:"pool"`
 	Address      string            `json:"address"`
@@ -28,9 +29,9 @@ type instanceDocument struct {
 	Sessions     *int              `json:"sessions,omitempty" doc:"bound to it"`
 }
 
-func instanceBody(in *statestore.Instance, image *fleetImage) instanceDocument {
+func instanceBody(in *statestore.Instance, image *fleetImage) InstanceDocument {
 	r := routingInstance(in)
-	return instanceDocument{
+	return InstanceDocument{
 		ID: in.ID, Pool: in.Pool, Address: in.Address, Scheme: in.Scheme, Incarnation: in.Incarnation, State: stateName(in),
 		Weight: r.Weight, Zone: in.Zone, Rank: in.Rank, Labels: r.Labels,
 		Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting, KVUsage: in.LastBeat.KVUsage,
@@ -44,7 +45,7 @@ type listInstancesInput struct {
 
 type listInstancesOutput struct {
 	Body struct {
-		Instances       []instanceDocument `json:"instances"`
+		Instances       []InstanceDocument `json:"instances"`
 		SnapshotVersion uint64             `json:"snapshot_version"`
 	}
 }
@@ -61,7 +62,7 @@ func (s *Server) listInstances(ctx context.Context, in *listInstancesInput) (*li
 	s.seeFleet(ctx)
 	image := s.fleet.now()
 	out := new(listInstancesOutput)
-	out.Body.Instances, out.Body.SnapshotVersion = []instanceDocument{}, image.view.Version
+	out.Body.Instances, out.Body.SnapshotVersion = []InstanceDocument{}, image.view.Version
 	for i := range image.view.Instances {
 		instance := &image.view.Instances[i]
 		if in.Pool != "" && instance.Pool != in.Pool || p.allowPool(instance.Pool) != nil {
@@ -81,7 +82,7 @@ type instanceInput struct {
 
 type getInstanceOutput struct {
 	Body struct {
-		instanceDocument
+		InstanceDocument
 		SafeToStop bool      `json:"safe_to_stop"`
 		Because    []because `json:"because" doc:"what stands against it"`
 		DrainCost  drainCost `json:"drain_cost" doc:"what moving its sessions means"`
@@ -115,7 +116,7 @@ func (s *Server) getInstance(ctx context.Context, in *instanceInput) (*getInstan
 		return nil, err
 	}
 	out := new(getInstanceOutput)
-	out.Body.instanceDocument = instanceBody(instance, s.fleet.now())
+	out.Body.InstanceDocument = instanceBody(instance, s.fleet.now())
 	for v, err := range s.store.SessionsOf(ctx, instance.Pool, instance.ID) {
 		if err != nil {
 			return nil, fmt.Errorf("read the sessions of instance %s: %w", in.ID, err)

@@ -194,4 +194,7 @@ func (s *Server) describePlainCalls() {
 	})
 	s.describeRoute()
 	s.describeWrites()
+	s.describeStreams()
+	s.describeIdentity()
+	s.describeStatuses()
 }

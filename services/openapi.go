@@ -1,8 +1,10 @@
 package services
 
 import (
+	"encoding/json"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -51,12 +53,13 @@ type fallbackDocument struct {
 	Address  string `json:"address"`
 }
 
+// param describes a text that a handler reads by itself.
+func param(in, name, description string) *huma.Param {
+	return &huma.Param{Name: name, In: in, Description: description, Schema: &huma.Schema{Type: huma.TypeString}}
+}
+
 func (s *Server) describeRoute() {
 	oapi := s.api.OpenAPI()
-	text := &huma.Schema{Type: huma.TypeString}
-	param := func(in, name, description string) *huma.Param {
-		return &huma.Param{Name: name, In: in, Description: description, Schema: text}
-	}
 	schema := oapi.Components.Schemas.Schema(reflect.TypeFor[routeDocument](), true, "RouteAnswer")
 	problem := oapi.Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	refusal := func(description string) *huma.Response {
@@ -109,4 +112,71 @@ func (s *Server) describeWrites() {
 	}}
 	oapi.Paths["/v1/sessions/{id}/turns"].Post.RequestBody = body
 	oapi.Paths["/v1/sessions/{id}"].Put.RequestBody = body
+}
+
+// recoveryAnswer and sessionAnswer are what the streams render by hand.
+type recoveryAnswer struct {
+	RecoveryDocument
+	Meta  json.RawMessage `json:"meta,omitempty"`
+	Turns []turnAnswer    `json:"turns" doc:"from base on"`
+}
+
+type sessionAnswer struct {
+	SessionDocument
+	Meta  json.RawMessage `json:"meta,omitempty"`
+	Turns []turnAnswer    `json:"turns"`
+}
+
+// turnAnswer is a turn on its way out: value or base64.
+type turnAnswer struct {
+	N      uint64          `json:"n" doc:"place in the session, from 0"`
+	Type   string          `json:"type" enum:"application/json,application/octet-stream"`
+	Tokens uint64          `json:"tokens,omitempty"`
+	Value  json.RawMessage `json:"value,omitempty" doc:"as the bytes that came"`
+	Base64 []byte          `json:"base64,omitempty"`
+}
+
+// describeStreams gives the answers that are written turn by turn their schemas.
+func (s *Server) describeStreams() {
+	oapi := s.api.OpenAPI()
+	describe := func(op *huma.Operation, body reflect.Type, name string) {
+		schema := oapi.Components.Schemas.Schema(body, true, name)
+		op.Responses["200"] = &huma.Response{
+			Description: "the record and its turns; as lines, the record first, then a turn a line, and at the end {\"changed\": true} if the context was rewritten meanwhile",
+			Content: map[string]*huma.MediaType{
+				mediaJSON:  {Schema: schema},
+				mediaLines: {Schema: &huma.Schema{Type: huma.TypeString}},
+			},
+		}
+	}
+	describe(oapi.Paths["/v1/recover"].Post, reflect.TypeFor[recoveryAnswer](), "Recovery")
+	describe(oapi.Paths["/v1/sessions/{id}"].Get, reflect.TypeFor[sessionAnswer](), "Session")
+}
+
+// describeIdentity names what every call about a session reads beside its path and
+// body; see sessionKey.
+func (s *Server) describeIdentity() {
+	for path, item := range s.api.OpenAPI().Paths {
+		inPath := strings.HasPrefix(path, "/v1/sessions/{id}")
+		if !inPath && path != "/v1/recover" && path != "/v1/outcomes" {
+			continue
+		}
+		for _, op := range operations(item) {
+			if inPath {
+				op.Parameters = append(op.Parameters, param("header", "X-Session-ID", "the session id, where the path says -"))
+			}
+			op.Parameters = append(op.Parameters,
+				param("header", hdrTenant, "tenant, for tokens that may"),
+				param("query", "pool", "pool"), param("header", "X-Berth-Pool", "pool"),
+				param("query", "model", "pool by a model its policy lists"), param("header", "X-Gateway-Model-Name", "the same"))
+		}
+	}
+}
+
+// describeStatuses names statuses that one call answers besides its usual one.
+func (s *Server) describeStatuses() {
+	paths := s.api.OpenAPI().Paths
+	for _, op := range []*huma.Operation{paths["/v1/drains"].Post, paths["/v1/jobs/{id}/cancel"].Post} {
+		op.Responses["202"] = op.Responses["200"]
+	}
 }

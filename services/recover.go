@@ -13,7 +13,7 @@ import (
 )
 
 type recoverInput struct {
-	Accept string `header:"Accept" doc:"application/x-ndjson: the record first, then a turn a line"`
+	Accept string `header:"Accept" hidden:"true"`
 	Body   struct {
 		Session     string    `json:"session" minLength:"1"`
 		Handle      string    `json:"handle,omitempty"`
@@ -171,8 +171,8 @@ func (s *Server) lost(ctx context.Context, o statestore.Owner) bool {
 	return !o.IsZero() && s.fleet.refresh(ctx) == nil && s.fleet.now().gone(o)
 }
 
-// recoveryDocument is the answer without its turns.
-type recoveryDocument struct {
+// RecoveryDocument is the answer without its turns.
+type RecoveryDocument struct {
 	Epoch      uint64            `json:"epoch"`
 	Version    uint64            `json:"version"`
 	New        bool              `json:"new,omitempty" doc:"nothing is stored: there is nothing to load"`
@@ -219,9 +219,9 @@ type parkedTurnBody struct {
 
 func (s *Server) recoveryDocument(
 	rc *recovery, reading *statestore.Reading, lost *statestore.Loss, level statestore.Durability,
-) (*recoveryDocument, error) {
+) (*RecoveryDocument, error) {
 	floor := reading.Floor()
-	doc := &recoveryDocument{
+	doc := &RecoveryDocument{
 		Epoch: floor.Epoch, Version: floor.Version, New: floor.Version == 0, Plan: planRecompute, KV: []JudgedPlacement{},
 		AffinityMS: reading.AffinityLeft().Milliseconds(), Count: reading.Record.Turns,
 	}
@@ -250,7 +250,7 @@ func (s *Server) recoveryDocument(
 }
 
 // describeRecord fills in what only a stored session has.
-func (s *Server) describeRecord(doc *recoveryDocument, rc *recovery, reading *statestore.Reading) error {
+func (s *Server) describeRecord(doc *RecoveryDocument, rc *recovery, reading *statestore.Reading) error {
 	doc.Digest, doc.meta = fmt.Sprintf("%x", reading.Digest), reading.Meta
 	if rc.have != nil {
 		doc.Base = reading.Base(*rc.have, rc.haveTurns)

@@ -18,7 +18,7 @@ type listSessionsInput struct {
 
 type listSessionsOutput struct {
 	Body struct {
-		Sessions []*sessionDocument `json:"sessions"`
+		Sessions []*SessionDocument `json:"sessions"`
 		Cursor   string             `json:"cursor,omitempty" doc:"for the next call; absent at the end"`
 	}
 }
@@ -48,7 +48,7 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
 	out := new(listSessionsOutput)
-	out.Body.Sessions, out.Body.Cursor = []*sessionDocument{}, cursor
+	out.Body.Sessions, out.Body.Cursor = []*SessionDocument{}, cursor
 	for i := range views {
 		out.Body.Sessions = append(out.Body.Sessions, s.sessionDocument(&views[i]))
 	}

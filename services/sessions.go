@@ -13,11 +13,11 @@ import (
 type loadInput struct {
 	ID     string `path:"id" doc:"percent-encoded, or - with the id in X-Session-ID"`
 	From   uint64 `query:"from" doc:"the first turn wanted, from 0"`
-	Accept string `header:"Accept" doc:"application/x-ndjson: the record first, then a turn a line"`
+	Accept string `header:"Accept" hidden:"true"`
 }
 
-// sessionDocument is a record as the API shows it.
-type sessionDocument struct {
+// SessionDocument is a record as the API shows it.
+type SessionDocument struct {
 	Session    string    `json:"session"`
 	Tenant     string    `json:"tenant"`
 	Pool       string    `json:"pool"`
@@ -36,8 +36,8 @@ type sessionDocument struct {
 	ExpiresMS  int64     `json:"expires_ms"`
 }
 
-func (s *Server) sessionDocument(v *statestore.View) *sessionDocument {
-	return &sessionDocument{
+func (s *Server) sessionDocument(v *statestore.View) *SessionDocument {
+	return &SessionDocument{
 		Session: v.Key.ID, Tenant: v.Key.Tenant, Pool: v.Key.Pool, Owner: s.ownerRef(v.Owner, v.Epoch),
 		Epoch: v.Epoch, Version: v.Version, Count: v.Turns, Tokens: v.Tokens, Bytes: v.Bytes,
 		Digest: fmt.Sprintf("%x", v.Digest), Live: v.Live(),

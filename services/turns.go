@@ -14,7 +14,7 @@ import (
 // writeInput is what appends and replaces come as, beside their body.
 type writeInput struct {
 	ID          string `path:"id" doc:"percent-encoded, or - with the id in X-Session-ID"`
-	ContentType string `header:"Content-Type"`
+	ContentType string `header:"Content-Type" hidden:"true"`
 	Op          string `header:"Idempotency-Key" doc:"raw turns: the op"`
 	Handle      string `header:"X-Berth-Handle" doc:"raw turns: the newest handle"`
 	Instance    string `header:"X-Berth-Instance" doc:"raw turns: who writes"`
