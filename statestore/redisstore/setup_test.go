@@ -167,3 +167,17 @@ func (w *writer) append(t testing.TB, values ...[]byte) statestore.Receipt {
 	w.handle.Floor = r.Floor
 	return r
 }
+
+// replace rewrites the whole context.
+func (w *writer) replace(ctx context.Context, values ...[]byte) (statestore.Receipt, error) {
+	w.n++
+	req := statestore.Replace{Key: w.key, By: w.by, Handle: w.handle, Op: fmt.Sprintf("op-%d", w.n), Lifetimes: lives}
+	for _, v := range values {
+		req.Turns = append(req.Turns, statestore.Turn{Type: statestore.TurnBytes, Value: v, Tokens: uint64(len(v))})
+	}
+	r, err := w.s.Replace(ctx, req)
+	if err == nil {
+		w.handle.Floor = r.Floor
+	}
+	return r, err
+}
