@@ -31,6 +31,7 @@ type fleet struct {
 	store fleetStore
 	image atomic.Pointer[fleetImage]
 	turn  chan struct{} // holds a token while the registry is being read
+	began atomic.Uint64 // reads that began
 	wake  chan struct{}
 }
 
@@ -41,7 +42,7 @@ type fleetImage struct {
 	pools     map[string]*pool
 	instances map[string]*statestore.Instance
 	models    map[string]string // model name → pool
-	began     time.Time         // monotonic: the image has all that was stored before
+	number    uint64            // of the read that it comes from
 	read      time.Time         // monotonic, when view.Now was the store's clock
 	loaded    bool
 	broken    map[string]error // pools whose stored policy or members make no snapshot
@@ -161,17 +162,17 @@ func (f *fleet) poll(ctx context.Context) error {
 // refresh reads the registry and swaps in a new image. Of many callers, those
 // that come while another waits are served by the same read.
 func (f *fleet) refresh(ctx context.Context) error {
-	asked := time.Now()
+	asked := f.began.Load()
 	select {
 	case f.turn <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("read fleet: %w", ctx.Err())
 	}
 	defer func() { <-f.turn }()
-	if f.now().began.After(asked) {
-		return nil
+	if f.now().number > asked {
+		return nil // it has all that was stored before the question
 	}
-	began := time.Now()
+	number := f.began.Add(1)
 	policies, err := f.store.Policies(ctx)
 	if err != nil {
 		return fmt.Errorf("read policies: %w", err)
@@ -180,13 +181,13 @@ func (f *fleet) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read fleet: %w", err)
 	}
-	f.image.Store(f.now().advance(began, view, policies))
+	f.image.Store(f.now().advance(number, view, policies))
 	return nil
 }
 
 // advance builds the image that follows i; what has not changed is taken over.
-func (i *fleetImage) advance(began time.Time, view statestore.FleetView, policies map[string]statestore.Policy) *fleetImage {
-	next := &fleetImage{view: view, policies: policies, began: began, read: time.Now(), loaded: true}
+func (i *fleetImage) advance(number uint64, view statestore.FleetView, policies map[string]statestore.Policy) *fleetImage {
+	next := &fleetImage{view: view, policies: policies, number: number, read: time.Now(), loaded: true}
 	samePolicies := maps.EqualFunc(i.policies, policies, func(a, b statestore.Policy) bool { return a.Version == b.Version })
 	if i.loaded && samePolicies && view.Version == i.view.Version {
 		next.pools, next.instances, next.models, next.broken = i.pools, i.instances, i.models, i.broken

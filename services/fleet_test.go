@@ -1,0 +1,191 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"berth/statestore"
+)
+
+// registry is a fleet as a test wants it.
+type registry struct {
+	mu       sync.Mutex
+	view     statestore.FleetView
+	policies map[string]statestore.Policy
+	reads    int
+	hold     chan struct{}
+}
+
+func (r *registry) FleetView(ctx context.Context) (statestore.FleetView, error) {
+	r.mu.Lock()
+	r.reads++
+	view, hold := r.view, r.hold
+	r.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return view, ctx.Err()
+		}
+	}
+	return view, nil
+}
+
+func (r *registry) Policies(context.Context) (map[string]statestore.Policy, error) {
+	return maps.Clone(r.policies), nil
+}
+
+// add puts the ready instances from..to-1 into a pool.
+func (r *registry) add(pool string, from, to int) {
+	for i := from; i < to; i++ {
+		r.view.Instances = append(r.view.Instances, statestore.Instance{
+			InstanceSpec: statestore.InstanceSpec{ID: fmt.Sprintf("%s-%d", pool, i), Pool: pool, Incarnation: "x", Address: "10.0.0.1:80", Weight: 100},
+			Lifecycle:    statestore.Ready,
+		})
+	}
+	r.view.Version++
+}
+
+// A pool whose policy makes no sense must not hold up the others, nor its own
+// instances; what is wrong is told once.
+func TestABrokenPolicyHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	policies := map[string]string{
+		"broken": `{"retention_ms":`,
+		"absurd": `{"ring":{"slots":3}}`,
+		"fine":   `{"retention_ms":7200000}`,
+	}
+	r := &registry{policies: map[string]statestore.Policy{}}
+	for name, doc := range policies {
+		r.policies[name] = statestore.Policy{Version: 1, Doc: []byte(doc)}
+		r.add(name, 0, 2)
+	}
+	f := newFleet(r)
+	err := f.poll(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "broken") || !strings.Contains(err.Error(), "absurd") || strings.Contains(err.Error(), "fine") {
+		t.Fatalf("told %v", err)
+	}
+	for name := range policies {
+		if p := f.now().pools[name]; p == nil || p.snapshot.Len() != 2 || !p.snapshot.Eligible(name+"-0") {
+			t.Errorf("pool %s: %+v", name, p)
+		}
+	}
+	if got := f.now().pools["fine"].policy.lifetimes.Retention.Hours(); got != 2 {
+		t.Errorf("retention of the pool that is fine: %v hours", got)
+	}
+	if err := f.poll(t.Context()); err != nil {
+		t.Errorf("told again: %v", err)
+	}
+	r.add("absurd", 2, 5)
+	if err := f.poll(t.Context()); err != nil || f.now().pools["absurd"].snapshot.Len() != 5 {
+		t.Errorf("a broken pool does not follow its members: %v", err)
+	}
+	r.policies["broken"] = statestore.Policy{Version: 2, Doc: []byte(`{"retention_ms":3600000}`)}
+	if err := f.poll(t.Context()); err != nil || f.now().pools["broken"].policy.lifetimes.Retention.Hours() != 1 {
+		t.Errorf("a mended pool stays broken: %v", err)
+	}
+	r.policies["broken"] = statestore.Policy{Version: 3, Doc: []byte(`[]`)}
+	if err := f.poll(t.Context()); err == nil || f.now().pools["broken"].policy.lifetimes.Retention.Hours() != 1 {
+		t.Errorf("a policy that cannot be read does not leave the last one in force: %v", err)
+	}
+}
+
+// A model that two pools list means the same one in every process.
+func TestAModelListedTwiceMeansOnePool(t *testing.T) {
+	t.Parallel()
+	r := &registry{policies: map[string]statestore.Policy{}}
+	for _, name := range []string{"b", "c", "a"} {
+		r.policies[name] = statestore.Policy{Version: 1, Doc: []byte(`{"models":["m"]}`)}
+	}
+	for range 20 {
+		f := newFleet(r)
+		if err := f.refresh(t.Context()); err != nil || f.now().models["m"] != "a" {
+			t.Fatalf("m means %q: %v", f.now().models["m"], err)
+		}
+	}
+}
+
+// Whoever asks while others wait is served by a read that began after it asked.
+func TestReadsOfTheRegistryAreShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &registry{hold: make(chan struct{})}
+		f := newFleet(r)
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := f.refresh(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait() // it reads
+		for range 50 {
+			all.Go(func() {
+				if err := f.refresh(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if f.now().instances["late-0"] == nil {
+					t.Error("the read began before the question")
+				}
+			})
+		}
+		synctest.Wait()
+		r.mu.Lock()
+		r.add("late", 0, 1)
+		r.mu.Unlock()
+		close(r.hold)
+		all.Wait()
+		if r.reads != 2 {
+			t.Fatalf("%d reads for 51 who asked", r.reads)
+		}
+	})
+}
+
+// A registry that does not answer holds nobody longer than its own patience, also
+// those who wait for another's read.
+func TestNobodyWaitsForAnothersRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &registry{hold: make(chan struct{})}
+		f := newFleet(r)
+		patient := make(chan error, 1)
+		go func() { patient <- f.poll(t.Context()) }()
+		synctest.Wait()
+		hasty, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- f.refresh(hasty) }()
+		synctest.Wait()
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("the hasty: %v", err)
+		}
+		if err := <-patient; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the patient: %v", err)
+		}
+	})
+}
+
+// A long poll leaves nothing behind, and no event falls between two looks.
+func TestWakeupsAreThereWhileSomebodyWaits(t *testing.T) {
+	t.Parallel()
+	w := newWakeups()
+	a, b := w.join("x"), w.join("x")
+	first := w.event(a)
+	w.wake("x")
+	w.wake("y")
+	<-first
+	second := w.event(b)
+	w.all()
+	<-second
+	w.leave("x", a)
+	w.leave("x", b)
+	if len(w.topics) != 0 {
+		t.Fatalf("left behind: %v", w.topics)
+	}
+	w.wake("x")
+}
