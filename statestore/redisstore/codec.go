@@ -15,6 +15,9 @@ var ErrDamaged = errors.New("the store's data is damaged")
 // format is the version of the record's layout.
 const format = 1
 
+// numbersSize is how many bytes the numbers of a record take, before its strings.
+const numbersSize = 1 + 11*6 + 2*4 + 20 + 16 + (6 + 1 + 6 + 8 + 6) + (6 + 8) + (3*6 + 8 + 1) + (4 + 4 + 6 + 4 + 4)
+
 // fields takes big-endian fields off a packed string, as struct.pack in Lua
 // writes them. The first that is not there spoils all.
 type fields struct {

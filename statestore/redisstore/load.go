@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,7 +30,7 @@ type part struct {
 	next   mark
 }
 
-// contents are a session as one transaction saw it.
+// contents are a session as it was at one moment.
 type contents struct {
 	statestore.View
 	extent
@@ -42,48 +43,58 @@ type contents struct {
 
 // fetch reads the contents of a session.
 func (s *Store) fetch(ctx context.Context, c call) (got contents, err error) {
-	for parts := firstParts; ; {
+	parts := firstParts
+	for range maxRounds {
+		whole := false
 		err := s.ask(ctx, func() (err error) {
-			got, err = s.fetchOnce(ctx, c, parts)
+			got, whole, err = s.fetchOnce(ctx, c, parts)
 			return err
 		})
-		if err != nil {
+		switch {
+		case err != nil:
 			return contents{}, fmt.Errorf("read session: %w", err)
+		case got.entries > parts:
+			parts = got.entries
+		case whole:
+			return got, got.check()
 		}
-		if got.entries <= parts {
-			return got, got.whole()
-		}
-		parts = got.entries
 	}
+	return contents{}, fmt.Errorf("the session changed %d times while it was read: %w", maxRounds, statestore.ErrUnavailable)
 }
 
-func (s *Store) fetchOnce(ctx context.Context, c call, parts int) (got contents, err error) {
-	tx := s.client.TxPipeline()
-	view := s.newCommand(ctx, lookupFn, []string{c.keys[keyRecord], c.keys[keyTombstone]}, nil)
-	_ = tx.Process(ctx, view)
-	tail := tx.LRange(ctx, c.keys[keyOpen], 0, firstPieces-1)
-	directory := tx.LRange(ctx, c.keys[keyDirectory], 0, int64(parts-1))
-	meta := tx.HMGet(ctx, c.keys[keyLog], "m")
-	placed := tx.HGetAll(ctx, c.keys[keyPlaced])
-	parked := tx.HGetAll(ctx, c.keys[keyParked])
-	_, err = tx.Exec(ctx)
-	if notLoaded(view.Err()) {
+// fetchOnce reads all in one round trip, and the numbers of the record again at its
+// end: every change of what was read between changes them. A transaction would
+// do the same, but Redis refuses one while its memory is full.
+func (s *Store) fetchOnce(ctx context.Context, c call, parts int) (got contents, whole bool, err error) {
+	pipe := s.client.Pipeline()
+	first := s.newCommand(ctx, lookupFn, []string{c.keys[keyRecord], c.keys[keyTombstone]}, nil)
+	_ = pipe.Process(ctx, first)
+	tail := pipe.LRange(ctx, c.keys[keyOpen], 0, firstPieces-1)
+	directory := pipe.LRange(ctx, c.keys[keyDirectory], 0, int64(parts-1))
+	meta := pipe.HMGet(ctx, c.keys[keyLog], "m")
+	placed := pipe.HGetAll(ctx, c.keys[keyPlaced])
+	parked := pipe.HGetAll(ctx, c.keys[keyParked])
+	last := pipe.GetRange(ctx, c.keys[keyRecord], 0, numbersSize-1)
+	_, err = pipe.Exec(ctx)
+	if notLoaded(first.Err()) {
 		if err := s.loadLibrary(ctx); err != nil {
-			return got, err
+			return got, false, err
 		}
 		return s.fetchOnce(ctx, c, parts)
 	}
 	if err != nil {
-		return got, err
+		return got, false, err
 	}
-	if got.View, got.extent, err = viewOf(view.Val()); err != nil || !got.Exists {
-		return got, err
+	if got.View, got.extent, err = viewOf(first.Val()); err != nil || !got.Exists {
+		return got, true, err
 	}
+	a, _ := answerOf(first.Val())
+	whole = len(last.Val()) == numbersSize && strings.HasPrefix(a.text(1), last.Val())
 	got.tail, got.placements, got.parked = tail.Val(), placed.Val(), parked.Val()
 	if text, ok := meta.Val()[0].(string); ok {
 		got.meta = []byte(text)
 	}
-	return got, got.readDirectory(directory.Val())
+	return got, whole, got.readDirectory(directory.Val())
 }
 
 // noChunk is the name in an entry without a chunk.
@@ -106,9 +117,9 @@ func (got *contents) readDirectory(entries []string) error {
 	return nil
 }
 
-// whole reports whether the directory describes the whole log. What was written
-// before its first entry is a part as well.
-func (got *contents) whole() error {
+// check holds the directory against the record: it must describe the whole log.
+// What was written before its first entry is a part as well.
+func (got *contents) check() error {
 	if !got.Exists {
 		return nil
 	}
