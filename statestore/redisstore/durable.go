@@ -19,6 +19,9 @@ const defaultWait = time.Second
 // after which the client would take it for dead.
 const waitSlice = 500 * time.Millisecond
 
+// waitSpare is what the deadline of a call leaves for the answer of its last WAIT.
+const waitSpare = 20 * time.Millisecond
+
 // change calls a function that changes a session, until it is answered, and says
 // what durability the answer has.
 func (s *Store) change(ctx context.Context, need statestore.Requirement, fn string, keys []string, args []any) (a answer, d statestore.Durability, err error) {
@@ -89,54 +92,55 @@ func await(ctx context.Context, conn *redis.Conn, need statestore.Requirement, h
 	if wait <= 0 {
 		wait = defaultWait
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	if need.Level == statestore.LevelFsynced {
-		return awaitFsync(ctx, conn, have)
+	end := time.Now().Add(wait)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Add(-waitSpare).Before(end) {
+		end = deadline.Add(-waitSpare)
 	}
+	if need.Level == statestore.LevelFsynced {
+		return awaitFsync(ctx, conn, end, have)
+	}
+	return awaitReplicas(ctx, conn, end, have)
+}
+
+func awaitReplicas(ctx context.Context, conn *redis.Conn, end time.Time, have statestore.Durability) statestore.Durability {
 	info, err := conn.Info(ctx, "replication").Result()
 	of := connectedReplicas(info)
 	if err != nil || of == 0 {
 		return have
 	}
-	reached := have
-	for ctx.Err() == nil {
-		n, err := conn.Wait(ctx, of, slice(ctx)).Result()
+	for reached := have; ; {
+		left := time.Until(end)
+		n, err := conn.Wait(ctx, of, slice(left)).Result()
 		if err != nil {
-			break
+			return reached
 		}
 		if n > 0 {
 			reached = statestore.Durability{Level: statestore.LevelReplicated, Replicas: int(n), Of: of}
 		}
-		if int(n) >= of {
-			break
+		if int(n) >= of || left <= waitSlice {
+			return reached
 		}
 	}
-	return reached
 }
 
 // awaitFsync waits until the server has synced its append-only file, whatever its
 // policy.
-func awaitFsync(ctx context.Context, conn *redis.Conn, have statestore.Durability) statestore.Durability {
-	for ctx.Err() == nil {
-		done, err := conn.WaitAOF(ctx, 1, 0, slice(ctx)).Result()
-		if err != nil {
+func awaitFsync(ctx context.Context, conn *redis.Conn, end time.Time, have statestore.Durability) statestore.Durability {
+	for {
+		left := time.Until(end)
+		done, err := conn.WaitAOF(ctx, 1, 0, slice(left)).Result()
+		switch {
+		case err == nil && len(done) > 0 && done[0] >= 1:
+			return statestore.Durability{Level: statestore.LevelFsynced}
+		case err != nil || left <= waitSlice:
 			return have
 		}
-		if len(done) > 0 && done[0] >= 1 {
-			return statestore.Durability{Level: statestore.LevelFsynced}
-		}
 	}
-	return have
 }
 
 // slice is the time for one WAIT; never 0, which would be for ever.
-func slice(ctx context.Context) time.Duration {
-	left := waitSlice
-	if deadline, ok := ctx.Deadline(); ok {
-		left = min(left, time.Until(deadline))
-	}
-	return max(left, time.Millisecond)
+func slice(left time.Duration) time.Duration {
+	return max(min(left, waitSlice), time.Millisecond)
 }
 
 // connectedReplicas counts the replicas that the primary knows, also those that

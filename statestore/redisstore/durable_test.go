@@ -1,0 +1,207 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"berth/integration/redistest"
+	"berth/statestore"
+)
+
+// Case T09: a killed server has every write that it acknowledged as fsynced.
+func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Fsync("always"))
+	s := open(t, server.URL+"?read_timeout=500ms", func(o *Options) { o.Patience = time.Millisecond })
+	const writers = 8
+	acked := make([][]string, writers)
+	for round := range 6 {
+		var running sync.WaitGroup
+		stop := make(chan struct{})
+		for i := range writers {
+			running.Go(func() {
+				w := newWriter(s, fmt.Sprintf("%d/%d", round, i))
+				acked[i] = nil
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					value := fmt.Sprintf("turn %d", w.n)
+					w.n++
+					r, err := s.Append(t.Context(), statestore.Append{
+						Key: w.key, By: w.by, Handle: w.handle, Op: value, Lifetimes: lives,
+						Turns: []statestore.Turn{{Type: statestore.TurnBytes, Value: []byte(value)}},
+					})
+					if err != nil {
+						return
+					}
+					if r.Durability.Level != statestore.LevelFsynced {
+						t.Errorf("acknowledged as %v", r.Durability)
+					}
+					w.handle.Floor = r.Floor
+					acked[i] = append(acked[i], value)
+				}
+			})
+		}
+		kill := time.NewTimer(time.Duration(10+round*15) * time.Millisecond)
+		<-kill.C
+		server.Kill9(t)
+		close(stop)
+		running.Wait()
+		server.Restart(t)
+		for i := range writers {
+			got := allTexts(t, s, newWriter(s, fmt.Sprintf("%d/%d", round, i)).key)
+			if len(got) < len(acked[i]) || fmt.Sprint(got[:len(acked[i])]) != fmt.Sprint(acked[i]) {
+				t.Fatalf("round %d: %d turns were acknowledged, %d are there", round, len(acked[i]), len(got))
+			}
+		}
+	}
+}
+
+func TestDurabilityIsWhatTheServerConfirms(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]statestore.Level{"always": statestore.LevelFsynced, "everysec": statestore.LevelMemory} {
+		t.Run(policy, func(t *testing.T) {
+			server := redistest.Start(t, redistest.Fsync(policy))
+			s := open(t, server.URL)
+			r := newWriter(s, "durable").append(t, []byte("one"))
+			d, err := s.Describe(t.Context())
+			if err != nil || d.Durability != want || r.Durability.Level != want {
+				t.Fatalf("described as %v, answered as %v, want %v (%v)", d.Durability, r.Durability, want, err)
+			}
+			if warned := len(d.Warnings) > 0; warned == (policy == "always") {
+				t.Fatalf("warnings %q", d.Warnings)
+			}
+		})
+	}
+}
+
+// A server that takes over may have other settings: a new connection tells.
+func TestWeakerServerIsNoticedOnConnect(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Fsync("always"))
+	s := open(t, server.URL)
+	w := newWriter(s, "weaker")
+	if r := w.append(t, []byte("one")); r.Durability.Level != statestore.LevelFsynced {
+		t.Fatalf("acknowledged as %v", r.Durability)
+	}
+	client := server.Client(t)
+	if err := client.ConfigSet(t.Context(), "appendfsync", "everysec").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ClientKillByFilter(t.Context(), "SKIPME", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.append(t, []byte("two"))
+	if r := w.append(t, []byte("three")); r.Durability.Level != statestore.LevelMemory {
+		t.Fatalf("acknowledged as %v after the setting changed", r.Durability)
+	}
+}
+
+// replicated starts a primary with replicas that have caught up.
+func replicated(t *testing.T, n int) (primary *redistest.Process, replicas []*redistest.Process) {
+	t.Helper()
+	primary = redistest.Start(t)
+	host, port, err := net.SplitHostPort(primary.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		r := redistest.Start(t)
+		replicas = append(replicas, r)
+		if err := r.Client(t).Do(t.Context(), "replicaof", host, port).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := primary.Client(t)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		if online(t, client) == n {
+			return primary, replicas
+		}
+		<-tick.C
+	}
+	t.Fatalf("%d of %d replicas are online", online(t, client), n)
+	return nil, nil
+}
+
+func online(t *testing.T, client *redis.Client) (n int) {
+	t.Helper()
+	info, err := client.InfoMap(t.Context(), "replication").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		var state string
+		line := info["Replication"][fmt.Sprint("slave", i)]
+		if _, err := fmt.Sscanf(line, "ip=127.0.0.1,port=%s", &state); err == nil && strings.Contains(line, "state=online") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestReplicatedWritesWaitForEveryReplica(t *testing.T) {
+	t.Parallel()
+	primary, replicas := replicated(t, 2)
+	s := open(t, primary.URL)
+	w := newWriter(s, "replicated")
+	need := statestore.Requirement{Level: statestore.LevelReplicated, Wait: 2 * time.Second}
+	req := statestore.Append{
+		Key: w.key, By: w.by, Op: "op-1", Lifetimes: lives, Require: need,
+		Turns: []statestore.Turn{{Type: statestore.TurnBytes, Value: []byte("one")}},
+	}
+	want := statestore.Durability{Level: statestore.LevelReplicated, Replicas: 2, Of: 2}
+	r, err := s.Append(t.Context(), req)
+	if err != nil || r.Durability != want {
+		t.Fatalf("%v, %v, want %v", r.Durability, err, want)
+	}
+
+	replicas[1].Pause(t)
+	req.Op, req.Handle.Floor, req.Require.Wait = "op-2", r.Floor, 200*time.Millisecond
+	var short *statestore.NotDurableError
+	if _, err = s.Append(t.Context(), req); !errors.As(err, &short) {
+		t.Fatalf("with a silent replica: %v", err)
+	}
+	if want := (statestore.Durability{Level: statestore.LevelReplicated, Replicas: 1, Of: 2}); short.Reached != want || short.Receipt.Version != 2 {
+		t.Fatalf("reached %v, receipt %+v", short.Reached, short.Receipt)
+	}
+	claim := statestore.Claim{Key: w.key, By: w.by, Lifetimes: lives, Require: req.Require}
+	if _, err := s.Claim(t.Context(), claim); !errors.As(err, &short) {
+		t.Fatalf("a claim by the owner with a silent replica: %v", err)
+	}
+
+	replicas[1].Resume(t)
+	req.Require = need
+	// Repeating the op waits again, and covers what the first copy wrote.
+	if r, err = s.Append(t.Context(), req); err != nil || r.Durability != want || !r.Duplicate {
+		t.Fatalf("repeated: %+v, %v", r, err)
+	}
+}
+
+func TestRequirementsThatNothingMeets(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t).URL)
+	for _, level := range []statestore.Level{statestore.LevelFsynced, statestore.LevelReplicated} {
+		w := newWriter(s, level.String())
+		_, err := s.Append(t.Context(), statestore.Append{
+			Key: w.key, By: w.by, Op: "op-1", Lifetimes: lives, Require: statestore.Requirement{Level: level, Wait: time.Second},
+			Turns: []statestore.Turn{{Type: statestore.TurnBytes, Value: []byte("one")}},
+		})
+		var short *statestore.NotDurableError
+		if !errors.As(err, &short) || short.Reached != (statestore.Durability{Level: statestore.LevelMemory}) {
+			t.Errorf("%v on one server in memory: %v", level, err)
+		}
+		equalTexts(t, allTexts(t, s, w.key), "one")
+	}
+}
