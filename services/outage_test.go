@@ -18,19 +18,21 @@ func TestRoutesAnswerWithoutTheStore(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"away": away, "hung": hung} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, store := setupFaulty(t)
-			second := setupOn(t, store)
+			short := func(o *services.Options) { o.StoreTimeout = 250 * time.Millisecond }
+			b, store := setupFaulty(t, short)
+			second := setupOn(t, store, short)
 			owner, other := b.open("bound", b.worker("i1"), b.worker("i2"))
 			b.call("POST", "/v1/instances/"+owner.id+"/cordon", "").want(200) // the ring would not choose it
 			for _, p := range []*bundle{b, second} {
 				p.call("GET", "/v1/instances", "").want(200) // sees the fleet
-				if a := p.route("bound").want(200); a.str("instance") != owner.id {
-					t.Fatalf("before: %s", a.body)
-				}
+				eventually(t, "the binding is cached", func() bool {
+					a := p.route("bound").want(200)
+					return a.str("instance") == owner.id && a.str("degraded") == ""
+				})
 			}
 			store.fail(fault)
 			var slowest time.Duration
-			for i := range 20 {
+			for i := range 5 {
 				started := time.Now()
 				a := b.route(fmt.Sprint("new-", i)).want(200)
 				slowest = max(slowest, time.Since(started))
@@ -41,7 +43,7 @@ func TestRoutesAnswerWithoutTheStore(t *testing.T) {
 					t.Fatalf("two processes say %s and %s", a.str("instance"), again.str("instance"))
 				}
 			}
-			if slowest > 2*time.Second {
+			if slowest > 5*time.Second {
 				t.Errorf("the slowest route took %v", slowest)
 			}
 			held := b.route("bound", "&exclude="+other.id).want(200)
@@ -51,9 +53,10 @@ func TestRoutesAnswerWithoutTheStore(t *testing.T) {
 			b.call("GET", "/readyz", "").want(200)
 			b.call("GET", "/livez", "").want(200)
 			store.fail(nil)
-			if a := second.route("bound", "&exclude="+other.id).want(200); a.str("instance") != owner.id || a.str("degraded") != "" {
-				t.Fatalf("after: %s", a.body)
-			}
+			eventually(t, "the store answers again", func() bool {
+				a := second.route("bound", "&exclude="+other.id).want(200)
+				return a.str("instance") == owner.id && a.str("degraded") == ""
+			})
 			owner.append("bound", "second", held.str("handle"), `2`).want(200)
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"berth/services"
 	"berth/statestore"
@@ -65,6 +66,8 @@ func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 	o := services.Options{
 		Store: store, Process: fmt.Sprintf("%s-%d", t.Name(), processes.Add(1)), Version: "test",
 		Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
+		// A busy machine must not look like silent instances or a slow store.
+		SuspectAfter: 10 * time.Minute, DownAfter: 20 * time.Minute, StoreTimeout: 20 * time.Second,
 	}
 	for _, set := range options {
 		set(&o)
