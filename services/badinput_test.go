@@ -69,7 +69,7 @@ func TestBadBodiesAreRefusedAndNothingIsStored(t *testing.T) {
 		{"deep nesting", "PUT", "/v1/instances/new", `{"address":"10.0.0.9:1","compat":{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}}`, 400, "malformed", nil},
 		{"null", "PUT", "/v1/instances/new", `null`, 422, "invalid", nil},
 		{"an array", "POST", "/v1/drains", `[]`, 422, "invalid", nil},
-		{"unknown member", "PUT", "/v1/instances/new", `{"address":"10.0.0.9:1","adress":"x"}`, 422, "invalid", nil},
+		{"unknown member", "PUT", "/v1/instances/new", `{"address":"10.0.0.9:1","rack":"x"}`, 422, "invalid", nil},
 		{"name in another case", "PUT", "/v1/instances/new", `{"Address":"10.0.0.9:1"}`, 422, "invalid", nil},
 		{"wrong type", "POST", "/v1/instances/$i/heartbeat", `{"incarnation":"$x","running":"3","waiting":0}`, 422, "invalid", nil},
 		{"null for a number", "POST", "/v1/instances/$i/heartbeat", `{"incarnation":"$x","running":null,"waiting":0}`, 422, "invalid", nil},

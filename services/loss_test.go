@@ -76,7 +76,7 @@ func lose(t *testing.T) *lossy {
 	p.copy(p.path, filepath.Join(dir, "copy.db"))
 
 	b, stop = p.open()
-	owner, other = &worker{b, owner.id, owner.incarnation}, &worker{b, other.id, other.incarnation}
+	owner = &worker{b, owner.id, owner.incarnation}
 	h := l.kept
 	for i := range 2 {
 		w := lostWrite{fmt.Sprint("lost-", i), fmt.Sprintf(`"turn %d"`, i), h}

@@ -91,6 +91,9 @@ func classify(err error) fault {
 		if redis.HasErrorPrefix(err, "OOM") {
 			return noMemory
 		}
+		if notLoaded(err) {
+			return refusedForNow // flushed again since it was loaded
+		}
 		for _, prefix := range passing {
 			if redis.HasErrorPrefix(err, prefix) {
 				return refusedForNow

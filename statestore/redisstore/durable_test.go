@@ -111,10 +111,7 @@ func TestWeakerServerIsNoticedOnConnect(t *testing.T) {
 func replicated(t *testing.T, n int) (primary *redistest.Process, replicas []*redistest.Process) {
 	t.Helper()
 	primary = redistest.Start(t)
-	host, port, err := net.SplitHostPort(primary.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	host, port := splitAddr(t, primary.Addr)
 	for range n {
 		r := redistest.Start(t)
 		replicas = append(replicas, r)
@@ -204,4 +201,13 @@ func TestRequirementsThatNothingMeets(t *testing.T) {
 		}
 		equalTexts(t, allTexts(t, s, w.key), "one")
 	}
+}
+
+func splitAddr(t *testing.T, addr string) (host, port string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host, port
 }

@@ -104,7 +104,7 @@ func (o *server) read(ctx context.Context, on redis.Cmdable) {
 // judgeServer refuses a server, or warns of it.
 func (s *Store) judgeServer(o server) (warnings []string, err error) {
 	if !atLeast(o.version, oldestMajor, 0) {
-		return nil, fmt.Errorf("Redis %s%s is older than 7.0: %w", o.version, at(o.addr), statestore.ErrInvalid)
+		return nil, fmt.Errorf("server version %s%s is older than Redis 7.0: %w", o.version, at(o.addr), statestore.ErrInvalid)
 	}
 	switch {
 	case o.eviction == "" || o.eviction == "noeviction":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"berth/statestore"
@@ -119,7 +120,7 @@ func (l *layout) fields(stream []byte) []any {
 
 // member is how the list of staged writes names the write.
 func (l *layout) member(c call) string {
-	b := append(c.digest[:], l.tag[:]...)
+	b := slices.Concat(c.digest[:], l.tag[:])
 	return string(binary.BigEndian.AppendUint32(b, uint32(len(l.sizes)))) //nolint:gosec // a few thousand
 }
 

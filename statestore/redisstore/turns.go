@@ -153,7 +153,7 @@ const headBytes = 1 + 3*10 + 4
 // ready: the frame is whole, or is none, which emit will tell.
 func (d *decoder) complete(p []byte) (rest []byte, ready bool) {
 	if before := len(d.held); d.need == 0 {
-		head := append(d.held, p[:min(len(p), headBytes)]...)
+		head := append(d.held, p[:min(len(p), headBytes)]...) //nolint:gocritic // held is cut back from it below
 		info, err := frame.Measure(head)
 		if err != nil {
 			// A head that is short took all of p: p was shorter than a head.

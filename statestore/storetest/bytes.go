@@ -345,7 +345,7 @@ func givenUp(w *world) {
 		if n := len(turns); n != 1 && n != 17 {
 			w.Fatalf("%d turns are visible in the middle of a write", n)
 		}
-		_ = <-done // stored or not: the repeat below settles it
+		w.Log("the write ended with", <-done) // stored or not: the repeat below settles it
 		w.sameTurns(turns[:1], says("one"))
 	}
 	a.sent(req)
