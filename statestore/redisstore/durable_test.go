@@ -22,7 +22,7 @@ func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
 	s := open(t, server.URL+"?read_timeout=500ms", func(o *Options) { o.Patience = time.Millisecond })
 	const writers = 8
 	acked := make([][]string, writers)
-	for round := range 6 {
+	for round := range 10 {
 		var running sync.WaitGroup
 		stop := make(chan struct{})
 		for i := range writers {
@@ -52,7 +52,7 @@ func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
 				}
 			})
 		}
-		kill := time.NewTimer(time.Duration(10+round*15) * time.Millisecond)
+		kill := time.NewTimer(time.Duration(5+round*12) * time.Millisecond)
 		<-kill.C
 		server.Kill9(t)
 		close(stop)

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -245,37 +244,37 @@ func TestAbandonedStagingIsSwept(t *testing.T) {
 	equalTexts(t, allTexts(t, s, w.key), "one", string(big))
 }
 
-// Whoever takes a staged write off the list owns its chunks: a sweep that comes in
-// between makes the writer stage again.
+// Whoever takes a staged write off the list owns its chunks: after a sweep that came
+// in between, the writer stages again.
 func TestSweepBetweenStageAndLink(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Standalone(t).URL, func(o *Options) { o.Staging = time.Millisecond })
-	w := newWriter(s, "swept")
-	stop := make(chan struct{})
-	swept := make(chan error, 1)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				swept <- nil
-				return
-			default:
-				if _, err := s.Sweep(context.Background(), 100); err != nil {
-					swept <- err
-					return
-				}
-			}
-		}
-	}()
-	var want []string
-	for range 20 {
-		value := noise(200_000)
-		w.append(t, value)
-		want = append(want, string(value))
-	}
-	close(stop)
-	if err := <-swept; err != nil {
+	s := open(t, redistest.Standalone(t).URL)
+	key, big := newWriter(s, "swept").key, noise(300_000)
+	turns := []statestore.Turn{{Type: statestore.TurnBytes, Value: big}}
+	w, err := newWrite(statestore.KindAppend, key, newWriter(s, "").by, "op-1", turns, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	equalTexts(t, allTexts(t, s, w.key), want...)
+	w.lives, w.layout = lives, newLayout(w)
+	c := s.newCall(key)
+	if err := s.stage(t.Context(), c, w); err != nil {
+		t.Fatal(err)
+	}
+	first := w.tag
+	s.skew.Add(s.opts.Staging.Milliseconds())
+	if n, err := s.Sweep(t.Context(), 10); err != nil || n != 1 {
+		t.Fatalf("the sweep ended %d, %v", n, err)
+	}
+	// What follows the staging in judge: the call that links it.
+	a, _, err := s.sendWrite(t.Context(), c, w, nil, false, statestore.Requirement{})
+	if err != nil || a.text(0) != "restage" {
+		t.Fatalf("answer %v, %v, want it to be staged again", a, err)
+	}
+	if err := s.stage(t.Context(), c, w); err != nil || w.tag == first {
+		t.Fatalf("staged again under the same name, %v", err)
+	}
+	if a, _, err = s.sendWrite(t.Context(), c, w, nil, false, statestore.Requirement{}); err != nil || a.text(0) != "ok" {
+		t.Fatalf("answer %v, %v", a, err)
+	}
+	equalTexts(t, allTexts(t, s, key), string(big))
 }

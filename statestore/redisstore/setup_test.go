@@ -2,9 +2,10 @@ package redisstore
 
 import (
 	"context"
-	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,11 +130,17 @@ func snapshot(t testing.TB, url, prefix string) (restore func()) {
 
 var lives = statestore.Lifetimes{Affinity: 30 * time.Minute, Retention: 24 * time.Hour, Tombstone: 25 * time.Hour}
 
+// noise is n bytes that do not compress.
 func noise(n int) []byte {
+	var seed [32]byte
+	binary.BigEndian.PutUint64(seed[:], drawn.Add(1))
+	source := rand.NewChaCha8(seed)
 	b := make([]byte, n)
-	_, _ = rand.Read(b)
+	_, _ = source.Read(b)
 	return b
 }
+
+var drawn atomic.Uint64
 
 // writer appends to one session, as its owner.
 type writer struct {
