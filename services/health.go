@@ -20,13 +20,11 @@ func (s *Server) watchHealth(ctx context.Context) error {
 	watch := newSilences(s.options.SuspectAfter, s.options.DownAfter, healthEvery)
 	for pause(ctx, healthEvery) {
 		if err := s.judgeHealth(ctx, watch); err != nil && ctx.Err() == nil {
-			var held *statestore.LeaseHeldError
-			if errors.As(err, &held) {
-				watch.succeeded()
-				continue
-			}
 			watch.stall()
-			s.log.Warn("health not judged", "error", err)
+			var held *statestore.LeaseHeldError
+			if !errors.As(err, &held) {
+				s.log.Warn("health not judged", "error", err)
+			}
 		}
 	}
 	return nil
@@ -37,6 +35,7 @@ func (s *Server) judgeHealth(ctx context.Context, watch *silences) error {
 	if err != nil {
 		return err
 	}
+	watch.holds(lease.Token)
 	view, err := s.store.FleetView(ctx)
 	if err != nil {
 		return err
@@ -68,6 +67,7 @@ func healthName(h statestore.Health) string {
 // a round counts at most twice the time between rounds.
 type silences struct {
 	suspectAfter, downAfter, every time.Duration
+	token                          uint64 // of the holding that everything below was seen in
 	last                           time.Time
 	seen                           map[statestore.Owner]*silence
 }
@@ -87,9 +87,13 @@ func newSilences(suspectAfter, downAfter, every time.Duration) *silences {
 // stall forgets when the last round was: the time until the next does not count.
 func (w *silences) stall() { w.last = time.Time{} }
 
-// succeeded forgets everything: another watcher judges, and what this one saw
-// before says nothing about what that one finds.
-func (w *silences) succeeded() { w.last, w.seen = time.Time{}, map[statestore.Owner]*silence{} }
+// holds begins anew with every holding of the lease: what was seen before says
+// nothing about what another holder found in between.
+func (w *silences) holds(token uint64) {
+	if token != w.token {
+		w.token, w.last, w.seen = token, time.Time{}, map[statestore.Owner]*silence{}
+	}
+}
 
 // judge returns the verdicts that differ from what is stored. An instance that
 // never sent a heartbeat has no lease, and is left as it is.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth/services"
+	"berth/statestore"
 )
 
 // Case R17: with the store away, or too slow, routes still answer: in bounded
@@ -120,9 +121,24 @@ func TestADegradedRouteForgetsNoFloor(t *testing.T) {
 		w.append("s", "second", h, `2`).refused(409, "store_behind")
 		w.recover("s", h, "read").refused(409, "store_behind")
 	}
-	// What was ahead only of the cache is no loss.
+	// The cache may be ahead, and of another history than what the caller holds.
+	h := w.append("s", "second", b.routeHandle("s", truth), `2`).want(200).str("handle")
+	w.append("s", "third", h, `3`).want(200)
+	eventually(t, "version 3 is cached", func() bool { return b.route("s").want(200).str("version") == "3" })
+	store.fail(away)
+	elsewhere := truth
+	elsewhere.Version, elsewhere.Op = 2, statestore.DigestOp("of a history that was lost")
+	hint = b.call("GET", "/route?session=s", "", "X-Berth-Handle: "+b.routeHandle("s", elsewhere)).want(200)
+	store.fail(nil)
+	if hint.str("degraded") != "store_unavailable" || hint.str("version") != "3" {
+		t.Fatalf("a lower floor than the cache's: %s", hint.body)
+	}
+	w.append("s", "fourth", hint.str("handle"), `4`).refused(409, "store_behind")
+	// What was behind only the cache is no loss.
+	store.fail(away)
 	behind := b.call("GET", "/route?session=s", "", "X-Berth-Handle: "+b.routeHandle("s", truth)).want(200).str("handle")
-	w.append("s", "second", behind, `2`).want(200)
+	store.fail(nil)
+	w.append("s", "fourth", behind, `4`).want(200)
 }
 
 // Case R21: ids that nobody will use again fill nothing up, store nothing, and do

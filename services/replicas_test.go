@@ -2,6 +2,7 @@ package services_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -83,17 +84,30 @@ func TestASessionStaysThroughEveryProcess(t *testing.T) {
 // gone: else a claim without a handle would take the session from a living owner.
 func TestAnOwnerThatAnotherProcessRegisteredIsNotGone(t *testing.T) {
 	t.Parallel()
-	a, b := two(t)
-	thief := b.worker("i1")
-	for i := range 20 {
-		id := fmt.Sprint("s", i)
-		fresh := a.worker(fmt.Sprint("fresh-", i)) // b has not seen it yet
-		h := handleFor(a, id, fresh.id)
-		fresh.append(id, "op", h, `1`).want(200)
-		if got := thief.recover(id, "", "claim").refused(409, "stale_handle"); got.str("owner.instance") != fresh.id {
-			t.Fatalf("the owner is %s", got.body)
-		}
+	a := setup(t)
+	b := idle(t, a.store)
+	thief := a.worker("i1").at(b)
+	thief.recover("other", "", "claim").want(200) // known to b
+	fresh := a.worker("fresh")
+	fresh.append("s", "op", handleFor(a, "s", fresh.id), `1`).want(200)
+	if got := thief.recover("s", "", "claim").refused(409, "stale_handle"); got.str("owner.instance") != fresh.id {
+		t.Fatalf("the owner is %s", got.body)
 	}
+}
+
+// idle is a process that sees only what it must: nothing refreshes it.
+func idle(t *testing.T, store statestore.Store) *bundle {
+	t.Helper()
+	server, err := services.New(t.Context(), services.Options{Store: store, Process: "idle"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(server.Handler())
+	t.Cleanup(web.Close)
+	return &bundle{t: t, store: store, server: server, url: web.URL}
 }
 
 // handleFor is a handle of a session that is not stored yet.
@@ -104,7 +118,8 @@ func handleFor(b *bundle, id, instance string) string {
 // An instance works with every process as soon as one has registered it.
 func TestAnInstanceIsKnownEverywhereAtOnce(t *testing.T) {
 	t.Parallel()
-	a, b := two(t)
+	a := setup(t)
+	b := idle(t, a.store)
 	for i := range 10 {
 		id := fmt.Sprint("s", i)
 		w := a.worker(fmt.Sprint("i", i)).at(b)
@@ -133,9 +148,9 @@ func TestAGoneOwnerLosesItsSessions(t *testing.T) {
 	for name, end := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b := two(t)
+			a := setup(t)
 			owner, other := a.open("s", a.worker("i1"), a.worker("i2"))
-			other = other.at(b)
+			other = other.at(idle(t, a.store))
 			other.recover("s", "", "claim").refused(409, "stale_handle")
 			end(owner)
 			got := other.recover("s", "", "claim").want(200)

@@ -1,6 +1,8 @@
 package services
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -104,17 +106,45 @@ func TestANewWatcherTrustsWhatIsStored(t *testing.T) {
 	}
 }
 
-// A watcher that lost the lease and gets it back is a new one: what it saw before
-// must not heal whom the other found down.
+// leased is a store with a health lease that others can take.
+type leased struct {
+	statestore.Store
+	token uint64
+	in    statestore.Instance
+}
+
+func (l *leased) AcquireLease(_ context.Context, name, holder string, _ time.Duration) (statestore.Lease, error) {
+	return statestore.Lease{Name: name, Holder: holder, Token: l.token}, nil
+}
+
+func (l *leased) FleetView(context.Context) (statestore.FleetView, error) {
+	return statestore.FleetView{Instances: []statestore.Instance{l.in}}, nil
+}
+
+func (l *leased) SetHealth(_ context.Context, _ statestore.Lease, verdicts map[statestore.Owner]statestore.Health) error {
+	l.in.Health = verdicts[l.in.Owner()]
+	return nil
+}
+
+// A watcher that lost the lease and has it back is a new one: what it saw before
+// must not heal whom another found down.
 func TestAWatcherThatComesBackHealsNobody(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
-	w.rounds(1)
-	w.in.Beats++
-	w.rounds(1)
-	w.watch.succeeded() // another holds the lease, and finds it silent
-	w.in.Health = statestore.Down
-	w.want("back again", w.rounds(5), statestore.Down)
-	w.in.Beats++
-	w.want("after a heartbeat", w.rounds(1), statestore.Healthy)
+	store := &leased{token: 1, in: w.in}
+	s := &Server{store: store, log: slog.New(slog.DiscardHandler), fleet: newFleet(nil)}
+	look := func() statestore.Health {
+		if err := s.judgeHealth(t.Context(), w.watch); err != nil {
+			t.Fatal(err)
+		}
+		return store.in.Health
+	}
+	look()
+	store.in.Beats++
+	w.want("seen alive", look(), statestore.Healthy)
+	store.token, store.in.Health = 3, statestore.Down // by the holder of token 2
+	w.want("back again", look(), statestore.Down)
+	w.want("still", look(), statestore.Down)
+	store.in.Beats++
+	w.want("after a heartbeat", look(), statestore.Healthy)
 }
