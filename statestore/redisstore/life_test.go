@@ -52,6 +52,21 @@ func full(t *testing.T, s *Store, id string) *writer {
 	return w
 }
 
+// endTogether fails unless all keys of the session end at once, and not before the
+// session may be forgotten.
+func endTogether(t *testing.T, client redis.UniversalClient, s *Store, key statestore.SessionKey) (keys int) {
+	t.Helper()
+	ends := map[string]time.Duration{}
+	for _, k := range sessionKeys(t, client, s, key) {
+		ends[k] = client.PTTL(t.Context(), k).Val()
+	}
+	times := slices.Sorted(maps.Values(ends))
+	if first, last := times[0], times[len(times)-1]; last-first > time.Second || first < lives.Retention+lives.Tombstone-time.Minute {
+		t.Fatalf("keys end at different times, or before %v: %v", lives.Retention+lives.Tombstone, ends)
+	}
+	return len(ends)
+}
+
 // Case T06: parts of a session end before others, or never.
 func TestAllKeysOfASessionEndTogether(t *testing.T) {
 	t.Parallel()
@@ -62,20 +77,44 @@ func TestAllKeysOfASessionEndTogether(t *testing.T) {
 		// Just short of the time after which the session would have ended.
 		s.skew.Add((lives.Retention - time.Second).Milliseconds())
 		w.append(t, noise(20_000))
-		ends := map[string]time.Duration{}
-		for _, k := range sessionKeys(t, client, s, w.key) {
-			ends[k] = client.PTTL(t.Context(), k).Val()
-		}
-		if len(ends) != len(kinds)-1 { // all but the tombstone
-			t.Fatalf("keys %v", slices.Collect(maps.Keys(ends)))
-		}
-		first, last := slices.Min(slices.Collect(maps.Values(ends))), slices.Max(slices.Collect(maps.Values(ends)))
-		if last-first > time.Second || first < lives.Retention+lives.Tombstone {
-			t.Fatalf("keys end after %v to %v, want at once and not before %v", first, last, lives.Retention+lives.Tombstone)
+		if n := endTogether(t, client, s, w.key); n != len(kinds)-1 { // all but the tombstone
+			t.Fatalf("%d keys", n)
 		}
 	}
 	if got := allTexts(t, s, w.key); len(got) != 6 {
 		t.Fatalf("%d turns, want 6", len(got))
+	}
+}
+
+// A key that a later write makes ends with those that were there.
+func TestNewKeysEndWithTheOld(t *testing.T) {
+	t.Parallel()
+	url := redistest.Standalone(t).URL
+	s, client := open(t, url), dial(t, url)
+	w := newWriter(s, "grows")
+	replaced := func(size int) {
+		if _, err := w.replace(t.Context(), noise(size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, act := range []func(){
+		func() { w.append(t, noise(10)) },
+		func() { w.append(t, noise(smallChunk)) },
+		func() { replaced(10) },
+		func() { replaced(100_000) },
+		func() { replaced(10) },
+		func() { w.append(t, noise(100_000)) },
+		func() {
+			if err := s.PutPlacements(t.Context(), w.key, w.by, []byte(`[{"tier":"gpu"}]`)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		act()
+		endTogether(t, client, s, w.key)
+		if t.Failed() {
+			t.Fatalf("after step %d", i)
+		}
 	}
 }
 
