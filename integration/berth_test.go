@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long anything may take that takes moments on a quiet machine.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // berth is a `berth serve` process that the test may hurt. Its methods belong on
 // the test's own goroutine, but for [berth.tryRestart].
@@ -113,13 +113,13 @@ func (b *berth) start(ctx context.Context) error {
 func (b *berth) awaitLine(ctx context.Context, after int, text string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() {
+	go func(cmd *exec.Cmd, exited <-chan struct{}) {
 		select {
-		case <-b.exited:
-			cancel(fmt.Errorf("berth ended with code %d", b.cmd.ProcessState.ExitCode()))
+		case <-exited:
+			cancel(fmt.Errorf("berth ended with code %d", cmd.ProcessState.ExitCode()))
 		case <-ctx.Done():
 		}
-	}()
+	}(b.cmd, b.exited)
 	if err := b.log.await(ctx, after, text); err != nil {
 		return fmt.Errorf("wait for %q of %s: %w; its log ends with:\n%s", text, b.url, err, b.log.tail())
 	}

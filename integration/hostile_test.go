@@ -72,9 +72,9 @@ func TestHostileCallersHarmNobody(t *testing.T) {
 // sendRandom makes requests of the API's own words, put together at random and
 // spoilt here and there. None is meant to succeed in changing the victim.
 func sendRandom(t *testing.T, server *berth, who credentials, handle string) {
-	requests := 3000
-	if testing.Short() {
-		requests = 300
+	requests := 2000
+	if testing.Short() || raceEnabled {
+		requests = 400
 	}
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any bits
 	t.Logf("seed %d", seed)
