@@ -27,6 +27,7 @@ const (
 	ErrOpReused         Code = "op_reused"
 	ErrStaleHandle      Code = "stale_handle"
 	ErrStoreBehind      Code = "store_behind"
+	ErrNotFound         Code = "not_found"
 	ErrExpired          Code = "expired"
 	ErrDeleted          Code = "deleted"
 	ErrTooLarge         Code = "too_large"

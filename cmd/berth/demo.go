@@ -78,6 +78,7 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 // short-lived, so that a drain need not wait for old ones.
 func demoOptions(o *services.Options) {
 	o.HintValid, o.CacheTTL = 200*time.Millisecond, 800*time.Millisecond
+	o.StoreTimeout = 2 * time.Second // server, workers and gateways share the machine
 	o.HeartbeatEvery, o.SuspectAfter, o.DownAfter = 250*time.Millisecond, 2*time.Second, 4*time.Second
 }
 

@@ -10,8 +10,24 @@ import (
 	"berth/cmd/berth/internal/simworker"
 )
 
-// attempts is how often a gateway tries one request before its user sees it fail.
-const attempts = 12
+// A gateway tries one request so often before its user sees it fail, and waits
+// so long where there is nobody to send it to.
+const (
+	attempts = 20
+	patience = 100 * time.Millisecond
+	// routeTimeout leaves room for a machine that does everything else as well.
+	routeTimeout = 10 * time.Second
+)
+
+// newGateway makes the gateway of a crew.
+func newGateway(berth client.Config, c *crew) (gateway, error) {
+	berth.AttemptTimeout = routeTimeout
+	routes, err := client.NewGateway(berth)
+	if err != nil {
+		return gateway{}, fmt.Errorf("make a gateway: %w", err)
+	}
+	return gateway{routes: routes, crew: c}, nil
+}
 
 // gateway sends requests where Berth says, and follows its answers.
 type gateway struct {
@@ -33,9 +49,10 @@ func (g *gateway) send(ctx context.Context, r simworker.Request) (t trip, err er
 	var exclude []client.Exclusion
 	for range attempts {
 		t.route, err = g.routes.Route(ctx, client.RouteRequest{Session: r.Session, Exclude: exclude})
-		if errors.Is(err, client.ErrNotEligible) {
+		var silent *client.UnansweredError
+		if errors.Is(err, client.ErrNotEligible) || errors.As(err, &silent) {
 			exclude = nil // everybody failed once: ask again without prejudice
-			if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			if err := sleep(ctx, patience); err != nil {
 				return t, err
 			}
 			continue
@@ -55,8 +72,12 @@ func (g *gateway) send(ctx context.Context, r simworker.Request) (t trip, err er
 		case errors.Is(err, simworker.ErrDead):
 			t.refused++
 			exclude = append(exclude, client.Exclusion{Instance: worker.ID(), Result: client.ResultConnect})
-		case errors.Is(err, client.ErrNotOwner), errors.Is(err, client.ErrStaleHandle):
-			t.redirect++ // moved meanwhile: the next route knows where
+		case errors.Is(err, client.ErrNotOwner), errors.Is(err, client.ErrStaleHandle), errors.Is(err, client.ErrBadHandle):
+			// Moved meanwhile, or hinted without the store: the next route knows where.
+			t.redirect++
+			if err := sleep(ctx, patience/10); err != nil {
+				return t, err
+			}
 		default:
 			return t, err
 		}

@@ -44,12 +44,12 @@ func Play(ctx context.Context, berth client.Config, fleet Fleet, t trace.Trace, 
 	if err := c.awaitReady(ctx, fleet); err != nil {
 		return p, fmt.Errorf("wait for the instances: %w", err)
 	}
-	routes, err := client.NewGateway(berth)
+	g, err := newGateway(berth, c)
 	if err != nil {
 		return p, err
 	}
 	run := &performance{
-		gateway: gateway{routes: routes, crew: c}, fleet: fleet, say: say, turns: t.Turns, started: time.Now(),
+		gateway: g, fleet: fleet, say: say, turns: t.Turns, started: time.Now(),
 		tally: scoreboard.NewTally(scoreboard.Fleet()), ledger: scoreboard.NewLedger(), events: scoreboard.Schedule(len(t.Turns)),
 	}
 	c.prewarmed = run.prewarmed

@@ -18,6 +18,7 @@ const (
 	storyTurns  = 9
 	storyBlocks = 4 // of prompt that each turn adds
 	storyCache  = 1000
+	storyGrace  = 3 * time.Second // for the target to prewarm, and the session to be quiet
 	blockTokens = trace.BlockTokens
 )
 
@@ -36,11 +37,11 @@ func Story(ctx context.Context, berth client.Config, fleet Fleet, say Narrator) 
 	if err := c.awaitReady(ctx, fleet); err != nil {
 		return fmt.Errorf("wait for the instances: %w", err)
 	}
-	routes, err := client.NewGateway(berth)
+	g, err := newGateway(berth, c)
 	if err != nil {
 		return err
 	}
-	s := &story{gateway: gateway{routes: routes, crew: c}, fleet: fleet, say: say, key: client.SessionKey{ID: "a-conversation", Pool: storyPool}}
+	s := &story{gateway: g, fleet: fleet, say: say, key: client.SessionKey{ID: "a-conversation", Pool: storyPool}}
 	return s.tell(ctx)
 }
 
@@ -140,7 +141,7 @@ func (s *story) drain(ctx context.Context, refuge, home string) error {
 	if err := s.crew.awaitGone(ctx, s.fleet, home); err != nil {
 		return fmt.Errorf("wait for %s to be missed: %w", home, err)
 	}
-	job, err := s.fleet.Drain(ctx, refuge, 10*time.Minute, drainGrace)
+	job, err := s.fleet.Drain(ctx, refuge, 10*time.Minute, storyGrace)
 	if err != nil {
 		return fmt.Errorf("drain %s: %w", refuge, err)
 	}
