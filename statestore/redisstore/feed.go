@@ -77,7 +77,13 @@ func (s *Store) follow(ctx context.Context, sub *redis.PubSub, out chan<- states
 	defer close(out)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
+	go func() {
+		select {
+		case <-s.closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	w := &watcher{out: out}
 	for {
 		s.receive(ctx, sub, w)

@@ -53,9 +53,10 @@ type tx struct {
 	harmless bool
 }
 
-// txAge is how long after its reads a transaction may still be made, in ms: what
-// it decided by the clock then must still be so.
-const txAge = 1000
+// txAge is how long after its reads a transaction may still be made, in ms. What it
+// decided by the clock it would mostly decide again; but a lease of that length
+// should not be over when it is got.
+const txAge = 5000
 
 // txRounds bounds how often a transaction whose reads changed is judged again.
 const txRounds = 50

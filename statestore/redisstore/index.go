@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"berth/statestore"
 )
 
@@ -43,7 +45,7 @@ func (s *Store) ownedPage(ctx context.Context, partition int, name, from string)
 	var members []string
 	past := "(" + name[:len(name)-1] + "\x01"
 	err = s.ask(ctx, func() (err error) {
-		members, err = s.client.ZRangeByLex(ctx, s.keys.index(partition), lexRange(from, past)).Result()
+		members, err = s.client.ZRangeByLex(ctx, s.keys.index(partition), lexRange(from, past, indexPage)).Result()
 		return err
 	})
 	if err != nil || len(members) == 0 {
@@ -61,6 +63,11 @@ func (s *Store) ownedPage(ctx context.Context, partition int, name, from string)
 	}
 	views, err = s.views(ctx, partition, digests)
 	return views, next, err
+}
+
+// lexRange is up to n members of a sorted set between two names.
+func lexRange(from, past string, n int64) *redis.ZRangeBy {
+	return &redis.ZRangeBy{Min: from, Max: past, Count: n}
 }
 
 // views reads records of one partition; sessions that ended, or whose time is

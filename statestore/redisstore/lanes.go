@@ -31,11 +31,12 @@ type waiting struct {
 	done chan struct{}
 }
 
-// newLanes opens lanes until closing ends.
-func newLanes(closing context.Context, client redis.UniversalClient) *lanes {
-	l := &lanes{client: client, in: make(chan *waiting), closed: closing.Done()}
+// newLanes opens lanes until closed is. ctx is that of the store, not of a call: it
+// has no end.
+func newLanes(ctx context.Context, client redis.UniversalClient, closed <-chan struct{}) *lanes {
+	l := &lanes{client: client, in: make(chan *waiting), closed: closed}
 	for range laneCount {
-		go l.run(closing)
+		go l.run(ctx)
 	}
 	return l
 }
@@ -69,12 +70,12 @@ type errNotSent struct{ error }
 
 func (e errNotSent) Unwrap() error { return e.error }
 
-func (l *lanes) run(closing context.Context) {
+func (l *lanes) run(ctx context.Context) {
 	for {
 		select {
 		case w := <-l.in:
-			l.send(closing, l.gather(w))
-		case <-closing.Done():
+			l.send(ctx, l.gather(w))
+		case <-l.closed:
 			return
 		}
 	}

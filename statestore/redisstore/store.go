@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -30,8 +31,8 @@ type Store struct {
 	// skew is added to the clock of every call: tests move it.
 	skew *atomic.Int64
 
-	closing context.Context //nolint:containedctx // the life of the store, not of a call
-	close   context.CancelFunc
+	closed chan struct{}
+	end    func() // closes closed, once
 }
 
 var _ statestore.Store = (*Store)(nil)
@@ -48,14 +49,14 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open Redis store: %w", err)
 	}
-	s := &Store{backend: t.backend, opts: opts, skew: new(atomic.Int64)}
-	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
+	s := &Store{backend: t.backend, opts: opts, skew: new(atomic.Int64), closed: make(chan struct{})}
+	s.end = sync.OnceFunc(func() { close(s.closed) })
 	t.options.OnConnect = s.connected
 	if opts.TLS != nil {
 		t.options.TLSConfig = opts.TLS
 	}
 	s.client = t.client()
-	s.lanes = newLanes(s.closing, s.client)
+	s.lanes = newLanes(context.WithoutCancel(ctx), s.client, s.closed)
 	if err := s.start(ctx); err != nil {
 		_ = s.Close() // the reason to give up is told
 		return nil, fmt.Errorf("open Redis store at %s: %w", strings.Join(t.options.Addrs, ","), err)
@@ -65,7 +66,7 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 
 // Close ends what the store has running. Calls that are under way fail.
 func (s *Store) Close() error {
-	s.close()
+	s.end()
 	if err := s.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return fmt.Errorf("close Redis store: %w", err)
 	}

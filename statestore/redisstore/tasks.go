@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -86,43 +87,61 @@ func (t *tx) putTasks(tasks []statestore.Task, deadline time.Duration) error {
 	return nil
 }
 
-// lexRange is a page of the members of a sorted set between two names.
-func lexRange(from, past string) *redis.ZRangeBy {
-	return &redis.ZRangeBy{Min: from, Max: past, Count: indexPage}
-}
+// taskPage is how many tasks one look at an index asks for.
+const taskPage = 64
 
-// listed reads the ids of tasks in an index, in order, under a prefix that ends
-// with NUL.
-func (s *Store) listed(ctx context.Context, in table, prefix string) (ids []string, err error) {
+// listed yields the ids of tasks in an index, in order and in pages, under a prefix
+// that ends with NUL.
+func (s *Store) listed(ctx context.Context, in table, prefix string) iter.Seq2[[]string, error] {
 	past := "(" + prefix[:len(prefix)-1] + "\x01"
-	for from := "[" + prefix; ; {
-		var members []string
-		err := s.ask(ctx, func() (err error) {
-			members, err = s.client.ZRangeByLex(ctx, s.table(in), lexRange(from, past)).Result()
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", tableNames[in], err)
-		}
-		for _, m := range members {
-			if len(m) <= len(prefix)+len(place(0, 0))+1 {
-				return nil, fmt.Errorf("%s: %w", tableNames[in], ErrDamaged)
+	return func(yield func([]string, error) bool) {
+		for from, more := "["+prefix, true; more; {
+			var members []string
+			err := s.ask(ctx, func() (err error) {
+				members, err = s.client.ZRangeByLex(ctx, s.table(in), lexRange(from, past, taskPage)).Result()
+				return err
+			})
+			var ids []string
+			for _, m := range members {
+				if len(m) <= len(prefix)+len(place(0, 0))+1 {
+					err = ErrDamaged
+					break
+				}
+				ids = append(ids, taskID(m, prefix))
 			}
-			ids = append(ids, taskID(m, prefix))
+			if err != nil {
+				yield(nil, fmt.Errorf("read %s: %w", tableNames[in], err))
+				return
+			}
+			if more = len(members) == taskPage; more {
+				from = "(" + members[len(members)-1]
+			}
+			if !yield(ids, nil) {
+				return
+			}
 		}
-		if len(members) < indexPage {
-			return ids, nil
-		}
-		from = "(" + members[len(members)-1]
 	}
 }
 
 // LeaseTasks hands out open tasks, oldest first.
 func (s *Store) LeaseTasks(ctx context.Context, by statestore.Owner, limit int, length time.Duration) (out []statestore.Task, now statestore.Millis, err error) {
-	ids, err := s.listed(ctx, tTaskQueue, packOwner(by)+"\x00")
-	if err != nil {
-		return nil, 0, err
+	for ids, err := range s.listed(ctx, tTaskQueue, packOwner(by)+"\x00") {
+		if err != nil {
+			return nil, 0, err
+		}
+		var leased []statestore.Task
+		if leased, now, err = s.leaseTasks(ctx, ids, limit-len(out), length); err != nil {
+			return nil, 0, err
+		}
+		if out = append(out, leased...); len(out) >= limit {
+			return out, now, nil
+		}
 	}
+	return out, now, nil
+}
+
+// leaseTasks hands out up to limit of the tasks that are open.
+func (s *Store) leaseTasks(ctx context.Context, ids []string, limit int, length time.Duration) (out []statestore.Task, now statestore.Millis, err error) {
 	err = s.transact(ctx, taskCells(ids), func(t *tx) error {
 		out, now = nil, t.now
 		for _, id := range ids {
@@ -131,7 +150,7 @@ func (s *Store) LeaseTasks(ctx context.Context, by statestore.Owner, limit int, 
 			switch {
 			case err != nil:
 				return err
-			case len(out) == limit:
+			case len(out) >= limit:
 				return nil
 			case !found || one.Result != statestore.TaskOpen || t.now >= one.Deadline || t.now < one.LeaseEnd:
 				continue
@@ -179,16 +198,15 @@ func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, 
 
 // TasksOf reads the tasks of a job in the order they were put.
 func (s *Store) TasksOf(ctx context.Context, job string) (tasks []statestore.Task, err error) {
-	ids, err := s.listed(ctx, tTaskJobs, job+"\x00")
-	if err != nil {
-		return nil, err
-	}
-	for batch := range slices.Chunk(ids, taskBatch) {
-		t, err := s.peek(ctx, taskCells(batch)...)
+	for ids, err := range s.listed(ctx, tTaskJobs, job+"\x00") {
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range batch {
+		t, err := s.peek(ctx, taskCells(ids)...)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
 			var one task
 			found, err := t.getJSON(tTasks, id, &one)
 			if err != nil {
@@ -204,11 +222,15 @@ func (s *Store) TasksOf(ctx context.Context, job string) (tasks []statestore.Tas
 
 // DropTasks forgets the tasks of a job.
 func (s *Store) DropTasks(ctx context.Context, job string) error {
-	ids, err := s.listed(ctx, tTaskJobs, job+"\x00")
-	if err != nil {
-		return err
+	for ids, err := range s.listed(ctx, tTaskJobs, job+"\x00") {
+		if err == nil {
+			err = s.dropTasks(ctx, ids)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return s.dropTasks(ctx, ids)
+	return nil
 }
 
 func (s *Store) dropTasks(ctx context.Context, ids []string) error {
