@@ -290,8 +290,14 @@ func sendProblem(w http.ResponseWriter, p *Problem) {
 	_ = json.NewEncoder(w).Encode(p) // the client is gone if this fails
 }
 
+// tornBody is what huma says, as a 500, of a body that breaks off.
+const tornBody = "cannot read request body"
+
 // humaProblem is how huma's own refusals (validation, body limits) look.
 func humaProblem(status int, msg string, errs ...error) *Problem {
+	if msg == tornBody {
+		status = http.StatusBadRequest // the caller's connection broke, not this server
+	}
 	code, ok := map[int]string{
 		400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
 		408: "timeout", 413: "too_large", 415: "unsupported_media", 422: "invalid", 500: "internal",

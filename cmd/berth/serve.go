@@ -39,6 +39,7 @@ type serveCmd struct {
 	SuspectAfter   time.Duration `default:"6s" env:"BERTH_SUSPECT_AFTER" help:"Silence after which an instance takes no new sessions."`
 	DownAfter      time.Duration `default:"15s" env:"BERTH_DOWN_AFTER" help:"Silence after which an instance's sessions fail over."`
 	MaxConnections int           `default:"16384" env:"BERTH_MAX_CONNECTIONS" help:"Connections accepted at once."`
+	ShutdownDelay  time.Duration `default:"1s" env:"BERTH_SHUTDOWN_DELAY" help:"Time between failing readiness and closing the port at shutdown, for load balancers to notice."`
 	ShutdownGrace  time.Duration `default:"10s" env:"BERTH_SHUTDOWN_GRACE" help:"Time for running calls to end at shutdown."`
 	LogFormat      string        `default:"text" enum:"text,json" env:"BERTH_LOG_FORMAT" help:"text or json."`
 	LogLevel       slog.Level    `default:"info" env:"BERTH_LOG_LEVEL" help:"debug, info, warn or error."`
@@ -188,6 +189,9 @@ func (c *serveCmd) serve(ctx context.Context, server *services.Server, listener 
 	}
 	server.Stop()
 	log.Info("stopping")
+	if failed == nil {
+		sleep(context.WithoutCancel(ctx), c.ShutdownDelay)
+	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.ShutdownGrace)
 	defer cancel()
 	if err := web.Shutdown(grace); err != nil {
