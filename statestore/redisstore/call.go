@@ -122,6 +122,9 @@ func pause(n int) time.Duration {
 // [statestore.OutcomeUnknownError], that of one which was never executed
 // [statestore.ErrUnavailable] or [statestore.ErrFull].
 func (s *Store) settle(ctx context.Context, fn func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", statestore.ErrUnavailable, err)
+	}
 	start, maybe := time.Now(), false
 	for n := 1; ; n++ {
 		err := fn()

@@ -125,16 +125,26 @@ func TestJudgeServer(t *testing.T) {
 	}
 }
 
-// A user of Redis that may not read the configuration gets what needs no trust.
+// A user of Redis that may do no more than doc.go asks for, and not read the
+// configuration, can do everything and is promised what needs no trust.
 func TestForbiddenConfigIsNoPromise(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Fsync("always"))
 	client := server.Client(t)
-	if err := client.Do(t.Context(), "acl", "setuser", "berth", "on", ">secret", "~*", "&*", "+@all", "-config").Err(); err != nil {
+	err := client.Do(t.Context(), "acl", "setuser", "berth", "on", ">secret", "~p:*", "&p:*",
+		"-@all", "+@read", "+@write", "+@scripting", "+@pubsub", "+@connection", "+info", "+time").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, "redis://berth:secret@"+server.Addr)
-	r := newWriter(s, "trusting").append(t, []byte("one"))
+	s := open(t, "redis://berth:secret@"+server.Addr, func(o *Options) { o.Prefix = "p" })
+	if _, err := s.Watch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := full(t, s, "trusting")
+	if err := visit(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	r := w.append(t, []byte("one"))
 	d, err := s.Describe(t.Context())
 	if err != nil || r.Durability.Level != statestore.LevelMemory || len(d.Warnings) != 2 {
 		t.Fatalf("%v, warnings %q, %v", r.Durability, d.Warnings, err)
