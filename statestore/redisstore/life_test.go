@@ -250,6 +250,34 @@ func TestMemoryReturnsAfterTheSweep(t *testing.T) {
 	}
 }
 
+// A session whose keys vanished, as a server that evicts would let them, leaves the
+// indexes with the next sweep.
+func TestVanishedSessionLeavesTheIndexes(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Standalone(t).URL)
+	w, other := newWriter(s, "vanished"), newWriter(s, "other")
+	w.append(t, []byte("one"))
+	other.append(t, []byte("one"))
+	for _, k := range s.keys.session(w.key.Digest())[:len(kinds)] {
+		s.client.Del(t.Context(), k)
+	}
+	for v, err := range s.SessionsOf(t.Context(), w.key.Pool, w.by.Instance) {
+		if err != nil || v.Key != other.key {
+			t.Fatalf("the index lists %+v, %v", v.Key, err)
+		}
+	}
+	s.skew.Add(lives.Retention.Milliseconds() / 2)
+	other.append(t, []byte("two"))
+	s.skew.Add(lives.Retention.Milliseconds() / 2)
+	if n, err := s.Sweep(t.Context(), 10); err != nil || n != 0 {
+		t.Fatalf("the sweep ended %d, %v", n, err)
+	}
+	counts, err := s.CountSessions(t.Context())
+	if want := map[statestore.InstanceName]int{{Pool: "llama", Instance: "i1"}: 1}; err != nil || !maps.Equal(counts, want) {
+		t.Fatalf("counts %v, %v, want %v", counts, err, want)
+	}
+}
+
 // Case T14: a save that stopped half way blocks nothing and leaves nothing.
 func TestAbandonedStagingIsSwept(t *testing.T) {
 	t.Parallel()

@@ -172,6 +172,42 @@ func TestPartitionsAreAgreedOn(t *testing.T) {
 	if err := same(testPartitions + 1); !errors.Is(err, statestore.ErrInvalid) {
 		t.Errorf("another number of partitions: %v", err)
 	}
+
+	// Redis is emptied under the store: the next sweep says the number again.
+	meta := s.keys.fleet("store")
+	s.client.Del(t.Context(), meta)
+	if _, err := s.Sweep(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := same(0); err != nil {
+		t.Errorf("after the store was emptied: %v", err)
+	}
+	// Another process was quicker: this one must not go on beside it.
+	s.client.HSet(t.Context(), meta, "partitions", testPartitions+1)
+	if _, err := s.Sweep(t.Context(), 1); !errors.Is(err, statestore.ErrInvalid) {
+		t.Errorf("a sweep beside another number of partitions: %v", err)
+	}
+}
+
+// A record of a later version is left alone by this one.
+func TestLaterRecordIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Standalone(t).URL)
+	w := newWriter(s, "later")
+	w.append(t, []byte("one"))
+	key := s.keys.session(w.key.Digest())[keyRecord]
+	s.client.SetRange(t.Context(), key, 0, "\x02")
+	before := s.client.Get(t.Context(), key).Val()
+	_, err := s.Append(t.Context(), statestore.Append{
+		Key: w.key, By: w.by, Handle: w.handle, Op: "op-2", Lifetimes: lives,
+		Turns: []statestore.Turn{{Type: statestore.TurnBytes, Value: []byte("two")}},
+	})
+	if err == nil || s.client.Get(t.Context(), key).Val() != before {
+		t.Fatalf("an append to it: %v", err)
+	}
+	if _, err := s.Lookup(t.Context(), w.key); !errors.Is(err, ErrDamaged) {
+		t.Fatalf("a lookup of it: %v", err)
+	}
 }
 
 // The sizes that Go knows of what Lua packs.

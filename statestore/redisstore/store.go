@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,9 @@ func (s *Store) Close() error {
 // Describe asks the servers again what they give.
 func (s *Store) Describe(ctx context.Context) (statestore.Description, error) {
 	warnings, err := s.inspect(ctx)
+	if err == nil {
+		err = s.checkPartitions(ctx)
+	}
 	if err != nil {
 		return statestore.Description{}, fmt.Errorf("describe Redis store: %w", err)
 	}
@@ -100,11 +104,21 @@ func (s *Store) start(ctx context.Context) error {
 	if err := s.ask(ctx, func() error { return s.loadLibrary(ctx) }); err != nil {
 		return fmt.Errorf("load the library of functions: %w", err)
 	}
-	want := s.opts.Partitions
-	if want == 0 {
-		want = DefaultPartitions
-	}
 	s.keys = newKeyspace(s.opts.Prefix, 0)
+	n, err := s.recordPartitions(ctx, cmp.Or(s.opts.Partitions, DefaultPartitions))
+	if err != nil {
+		return err
+	}
+	s.keys = newKeyspace(s.opts.Prefix, n)
+	if s.opts.Partitions != 0 {
+		return agree(n, s.opts.Partitions)
+	}
+	return nil
+}
+
+// recordPartitions writes the number of partitions where none is recorded, and
+// reads what is.
+func (s *Store) recordPartitions(ctx context.Context, want int) (int, error) {
 	meta := s.keys.fleet("store")
 	var got string
 	err := s.ask(ctx, func() error {
@@ -116,15 +130,28 @@ func (s *Store) start(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	n, err := strconv.Atoi(got)
 	if err != nil || n < 1 || n > maxPartitions {
-		return fmt.Errorf("number of partitions %q: %w", got, ErrDamaged)
+		return 0, fmt.Errorf("number of partitions %q: %w", got, ErrDamaged)
 	}
-	if s.opts.Partitions != 0 && n != s.opts.Partitions {
-		return fmt.Errorf("the store has %d partitions, not %d: %w", n, s.opts.Partitions, statestore.ErrInvalid)
+	return n, nil
+}
+
+// checkPartitions holds the recorded number against ours. A Redis that was emptied
+// under us is told it again, before another process records a number of its own.
+func (s *Store) checkPartitions(ctx context.Context) error {
+	n, err := s.recordPartitions(ctx, s.keys.partitions)
+	if err != nil {
+		return err
 	}
-	s.keys = newKeyspace(s.opts.Prefix, n)
+	return agree(n, s.keys.partitions)
+}
+
+func agree(recorded, ours int) error {
+	if recorded != ours {
+		return fmt.Errorf("the store has %d partitions, not %d: %w", recorded, ours, statestore.ErrInvalid)
+	}
 	return nil
 }

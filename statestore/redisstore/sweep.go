@@ -21,6 +21,9 @@ type due struct {
 // sessions and staged writes that it ended. Each sweep begins with another
 // partition, so that a limit starves none.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
+	if err := s.checkPartitions(ctx); err != nil {
+		return 0, fmt.Errorf("sweep: %w", err)
+	}
 	first := int(s.sweeps.Add(1)) % s.keys.partitions
 	sessions, writes := 0, 0
 	for sessions < limit || writes < limit {

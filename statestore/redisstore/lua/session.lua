@@ -96,6 +96,7 @@ local NO_TOMBSTONE = { epoch = 0, why = 0 }
 local function find()
   stored, found, touched, restrung, rebound, next_op = rcall('GET', recordKey), nil, false, false, false, nil
   if stored then
+    assert(sub(stored, 1, 1) == '\1', 'the record has a layout of another version')
     local r = { unpack_at(WHOLE, stored) }
     found = r[OWNER]
     if now < r[EXPIRES] then return r, NO_TOMBSTONE end
