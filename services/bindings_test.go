@@ -125,6 +125,38 @@ func TestAGapInTheFeedEmptiesTheCache(t *testing.T) {
 	}
 }
 
+// What the feed tells is no longer cached; after a gap nothing is.
+func TestTheFeedInvalidates(t *testing.T) {
+	t.Parallel()
+	other := statestore.SessionKey{Tenant: "default", Pool: "default", ID: "other"}
+	cases := map[string]struct {
+		event  statestore.Event
+		cached bool
+	}{
+		"this session":    {statestore.Event{Kind: statestore.EventSession, Session: chat.Digest()}, false},
+		"another session": {statestore.Event{Kind: statestore.EventSession, Session: other.Digest()}, true},
+		"the fleet":       {statestore.Event{Kind: statestore.EventFleet}, true},
+		"a gap":           {statestore.Event{Kind: statestore.EventGap}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, store := newCache(t, nil)
+			store.put(chat, "i1", 1)
+			c.mustRead(t)
+			s := &Server{bindings: c, fleet: newFleet(nil), wakeups: newWakeups()}
+			s.apply(tc.event)
+			if got := c.cached(chat.Digest()) != nil; got != tc.cached {
+				t.Errorf("cached %v, want %v", got, tc.cached)
+			}
+			kind := tc.event.Kind
+			if woken := len(s.fleet.wake) == 1; woken != (kind == statestore.EventFleet || kind == statestore.EventGap) {
+				t.Errorf("the registry is read again: %v", woken)
+			}
+		})
+	}
+}
+
 // A session's own clock says when its binding lapses: that of the store which holds
 // the record, not this process's.
 func TestABindingLapsesByItsStoresClock(t *testing.T) {

@@ -26,6 +26,10 @@ func (s *Server) readContext(ctx context.Context) ([]byte, error) {
 	if coding := c.request.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return nil, newProblem("unsupported_media", "a body comes as it is, without Content-Encoding")
 	}
+	if n := c.request.ContentLength; n > maxContextBody {
+		c.writer.Header().Set("Connection", "close") // the body is not worth reading
+		return nil, &statestore.TooLargeError{What: "body", Limit: maxContextBody, Size: uint64(n)}
+	}
 	// net/http lifts the deadline where the body ends; after one that does not end,
 	// it has to hold for the rest that net/http reads. A server without deadlines
 	// reads as long as it takes.

@@ -74,11 +74,21 @@ func TestRegisteringAgainMovesAnInstance(t *testing.T) {
 	if share := ring.str("shares.i1"); !strings.HasPrefix(share, "0.6") {
 		t.Fatalf("share %s of weight 200 beside 100, want two thirds: %s", share, ring.body)
 	}
-	b.call("GET", "/v1/ring?pool=x", "").refused(404, "unknown_pool")
-	b.call("GET", "/route?pool=x&session=s", "").refused(404, "unknown_pool")
+	if a := b.call("GET", "/v1/ring?pool=x", "").want(200); a.str("shares.i1") != "" {
+		t.Fatalf("still in the pool that it left: %s", a.body)
+	}
+	b.call("GET", "/route?pool=x&session=s", "").refused(503, "not_eligible")
 	list := b.call("GET", "/v1/instances", "").want(200)
 	if list.str("instances.0.pool") != "y" || list.at("instances.2") != nil {
 		t.Fatalf("instances: %s", list.body)
+	}
+	// A pool of a policy alone, and one whose instances weigh nothing, have no shares.
+	b.call("PUT", "/v1/pools/empty/policy", `{}`).want(200)
+	b.register("i3", `{"pool":"light","address":"10.0.0.3:80","weight":0}`).want(200)
+	for pool, want := range map[string]string{"empty": "", "light": "0"} {
+		if a := b.call("GET", "/v1/ring?pool="+pool, "").want(200); a.str("shares.i3") != want || a.str("max_mean") != "0" {
+			t.Errorf("ring of %s: %s", pool, a.body)
+		}
 	}
 	if a := b.call("GET", "/v1/instances/i1", "").want(200); a.str("weight") != "200" || a.str("state") != "ready" {
 		t.Fatalf("i1: %s", a.body)
@@ -99,7 +109,10 @@ func TestAnOldBootRemovesNobody(t *testing.T) {
 		w.call("DELETE", "/v1/instances/i1", "", "X-Berth-Incarnation: "+w.incarnation).refused(404, "unknown_instance")
 	}
 	b.call("DELETE", "/v1/instances/i1", "").refused(404, "unknown_instance")
-	b.route("s").refused(404, "unknown_pool")
+	// The pool is empty, not unknown: whoever asks should wait for the next boot.
+	if a := b.route("s").refused(503, "not_eligible"); a.header.Get("Retry-After") == "" {
+		t.Fatalf("headers %v", a.header)
+	}
 }
 
 // An instance that an operator cordoned takes nobody new and keeps whom it has;

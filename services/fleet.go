@@ -205,6 +205,13 @@ func (i *fleetImage) advance(number uint64, view statestore.FleetView, policies 
 			byPool[name] = nil // a pool exists from its first policy on
 		}
 	}
+	for name := range i.pools {
+		// A pool whose last instance left is empty, not unknown: the next is on its
+		// way, and a gateway should wait for it.
+		if _, ok := byPool[name]; !ok && len(byPool) < maxInstances {
+			byPool[name] = nil
+		}
+	}
 	next.pools, next.models, next.broken = make(map[string]*pool, len(byPool)), map[string]string{}, map[string]error{}
 	// In order, so that every process gives a model that two pools list to the same.
 	for _, name := range slices.Sorted(maps.Keys(byPool)) {

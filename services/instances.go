@@ -69,6 +69,9 @@ func (s *Server) registerInstance(ctx context.Context, in *registerInput) (*regi
 	if err != nil {
 		return nil, fmt.Errorf("register instance %s: %w", in.ID, err)
 	}
+	if !p.may(RoleWorker) {
+		s.audit(p, "register", "instance", in.ID)
+	}
 	s.seeFleet(ctx)
 	out := &registerOutput{CacheControl: "no-store"}
 	out.Body.State, out.Body.Incarnation = stateName(&stored), secret

@@ -174,10 +174,14 @@ func (s *Server) getRing(ctx context.Context, in *ringInput) (*ringOutput, error
 
 // describeRing fills in the shares of a ring.
 func describeRing(out *ringOutput, ring *routing.Ring) {
-	shares := ring.Shares()
-	out.Body.Checksum = fmt.Sprintf("%016x", ring.Checksum())
-	out.Body.Shares = make(map[string]float64, len(shares))
-	for _, m := range shares {
+	out.Body.Checksum, out.Body.Shares = fmt.Sprintf("%016x", ring.Checksum()), map[string]float64{}
+	if ring.Len() == 0 {
+		return // of nobody there are no shares
+	}
+	for _, m := range ring.Shares() {
+		if m.Points == 0 {
+			m.Share = 0
+		}
 		out.Body.Shares[m.ID] = m.Share
 	}
 	out.Body.MaxMean = ring.Spread().MaxMean

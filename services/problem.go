@@ -202,9 +202,14 @@ func (s *Server) storeProblem(err error) *Problem {
 		{context.DeadlineExceeded, "store_unavailable"},
 		{context.Canceled, "store_unavailable"},
 	} {
-		if errors.Is(err, m.err) {
-			return newProblem(m.code, err.Error())
+		if !errors.Is(err, m.err) {
+			continue
 		}
+		if problems[m.code].status >= http.StatusInternalServerError {
+			// What failed inside is for the log: it may name hosts and keys.
+			return newProblem(m.code, m.err.Error())
+		}
+		return newProblem(m.code, err.Error())
 	}
 	return newProblem("internal", err.Error())
 }
@@ -268,7 +273,7 @@ func writeProblem(err error) *Problem {
 		p.What, p.Limit, p.Size = large.What, large.Limit, large.Size
 		return p
 	case errors.As(err, &unknown):
-		return newProblem("outcome_unknown", unknown.Error())
+		return newProblem("outcome_unknown", "no answer came from the store, also not to a repetition")
 	case errors.As(err, &weak):
 		p := newProblem("not_durable", weak.Error())
 		p.Stored, p.Version = true, &weak.Receipt.Version

@@ -216,6 +216,52 @@ func (b *bundle) half(method, path string) answer {
 	return b.take(resp)
 }
 
+// A body that says that it is too large is not waited for.
+func TestATooLargeBodyIsRefusedBeforeItComes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // read to its end
+	if _, err := fmt.Fprint(conn, "PUT /v1/sessions/s HTTP/1.1\r\nHost: berth\r\nContent-Length: 1000000000\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := b.take(resp).refused(413, "too_large")
+	if a.str("what") != "body" || a.str("size") != "1000000000" || !resp.Close {
+		t.Fatalf("%s, close %v", a.body, resp.Close)
+	}
+}
+
+// What failed inside is told to the log and not to the caller.
+func TestRefusalsDoNotTellWhatFailedInside(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t)
+	w := b.worker("i1")
+	h := b.route("s").want(200).str("handle")
+	for _, sentinel := range []error{statestore.ErrUnavailable, statestore.ErrFull, io.ErrUnexpectedEOF, context.DeadlineExceeded, &statestore.OutcomeUnknownError{Err: io.EOF}} {
+		fault := fmt.Errorf("dial tcp 10.1.2.3:6379: %w", sentinel)
+		store.fail(func(_ context.Context, call string) error {
+			if call == "append" {
+				return fault
+			}
+			return nil
+		})
+		a := w.append("s", "op", h, `1`)
+		if a.status < 500 || strings.Contains(string(a.body), "10.1.2.3") {
+			t.Errorf("told %s", a.body)
+		}
+		if !strings.Contains(b.logs.String(), sentinel.Error()) {
+			t.Errorf("the log does not tell %v", sentinel)
+		}
+	}
+}
+
 // meetRewrite has the context replaced between two looks of one recovery.
 func meetRewrite(t *testing.T) answer {
 	b, store := setupFaulty(t)

@@ -123,9 +123,17 @@ func TestAnInstanceIsKnownEverywhereAtOnce(t *testing.T) {
 	for i := range 10 {
 		id := fmt.Sprint("s", i)
 		w := a.worker(fmt.Sprint("i", i)).at(b)
-		w.beat(0)
+		switch i % 4 { // whichever call comes first
+		case 0:
+			w.recover(id, "", "claim").want(200)
+		case 1:
+			w.append(id, "op", handleFor(b, id, w.id), `1`).want(200)
+		case 2:
+			w.call("GET", "/v1/instances/"+w.id+"/tasks", "", "X-Berth-Incarnation: "+w.incarnation).want(200)
+		case 3:
+			w.beat(0)
+		}
 		w.recover(id, "", "claim").want(200)
-		w.append(id, "op", handleFor(b, id, w.id), `1`).want(200)
 		w.call("GET", "/v1/instances/"+w.id+"/tasks", "", "X-Berth-Incarnation: "+w.incarnation).want(200)
 		w.call("PUT", "/v1/instances/"+w.id, fmt.Sprintf(`{"address":"10.0.0.1:80","incarnation":%q}`, w.incarnation)).want(200)
 		w.at(a).recover(id, "", "claim").want(200)
@@ -165,6 +173,39 @@ func TestAGoneOwnerLosesItsSessions(t *testing.T) {
 				t.Fatalf("the gone owner still writes: %s", late.body)
 			}
 		})
+	}
+}
+
+// What a process did itself it shows in its next route, without being told.
+func TestAProcessSeesItsOwnWritesAtOnce(t *testing.T) {
+	t.Parallel()
+	a := setup(t)
+	w1, w2 := a.worker("i1"), a.worker("i2")
+	b := idle(t, a.store)
+	owner, other := b.open("s", w1.at(b), w2.at(b))
+	seen := func() answer { return b.route("s").want(200) }
+	if a := seen(); a.str("version") != "1" || a.str("instance") != owner.id {
+		t.Fatalf("after the first append: %s", a.body)
+	}
+	owner.append("s", "second", seen().str("handle"), `2`).want(200)
+	if a := seen(); a.str("version") != "2" || a.str("reason") != "bound" {
+		t.Fatalf("after an append: %s", a.body)
+	}
+	other.recover("s", b.route("s", "&exclude="+owner.id).want(200).str("handle"), "claim").want(200)
+	if a := seen(); a.str("instance") != other.id || a.str("jump") != "true" || a.str("previous") != owner.id {
+		t.Fatalf("after a claim: %s", a.body)
+	}
+	other.finish("s", seen().str("handle")).want(200)
+	if a := seen(); a.str("reason") != "lapsed" {
+		t.Fatalf("after a finish: %s", a.body)
+	}
+	other.recover("s", "", "claim").want(200)
+	if a := seen(); a.str("instance") != other.id || a.str("reason") != "bound" {
+		t.Fatalf("after another claim: %s", a.body)
+	}
+	b.call("DELETE", "/v1/sessions/s", "").want(200)
+	if a := seen(); a.str("new") != "true" || a.str("version") != "0" {
+		t.Fatalf("after a delete: %s", a.body)
 	}
 }
 

@@ -171,7 +171,8 @@ func (s *Server) deleteSession(ctx context.Context, in *deleteInput) (*deleteOut
 		d.Handle = &presented
 	case !p.may(RoleOperator):
 		return nil, invalid("header.X-Berth-Handle", "is needed: only operators delete without a handle")
-	default:
+	}
+	if p.may(RoleOperator) {
 		s.audit(p, "delete", "session", s.tag(key.Digest()))
 	}
 	ended, err := s.store.Delete(ctx, d)
