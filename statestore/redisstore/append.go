@@ -128,9 +128,10 @@ func (s *Store) writeContext(ctx context.Context, w *write, need statestore.Requ
 	if err := a.refusal(); err != nil {
 		return statestore.Receipt{}, err
 	}
-	receipt := a.receipt(d)
-	receipt.Floor.Epoch = a.uint(9)
-	receipt.Duplicate, receipt.Moved, receipt.Parked = a.flag(10), a.flag(11), a.flag(12)
+	receipt, err := a.receipt(d)
+	if err != nil {
+		return statestore.Receipt{}, err
+	}
 	return receipt, met(need, receipt)
 }
 

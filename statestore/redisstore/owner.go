@@ -62,7 +62,10 @@ func (s *Store) Move(ctx context.Context, m statestore.Move) (statestore.Moved, 
 	if err := a.refusal(); err != nil {
 		return statestore.Moved{}, err
 	}
-	receipt := a.receipt(d)
+	receipt, err := a.receipt(d)
+	if err != nil {
+		return statestore.Moved{}, err
+	}
 	return statestore.Moved{Epoch: receipt.Epoch, Version: receipt.Version, Durability: d}, met(m.Require, receipt)
 }
 
@@ -101,7 +104,10 @@ func (s *Store) Finish(ctx context.Context, f statestore.Finish) (statestore.Rec
 	if err != nil {
 		return statestore.Receipt{}, err
 	}
-	receipt := a.receipt(d)
+	receipt, err := a.receipt(d)
+	if err != nil {
+		return statestore.Receipt{}, err
+	}
 	return receipt, met(f.Require, receipt)
 }
 

@@ -45,12 +45,15 @@ func (a answer) endReason(i int) statestore.EndReason {
 }
 
 // receipt reads what receipt in lua/session.lua makes.
-func (a answer) receipt(d statestore.Durability) statestore.Receipt {
-	r := statestore.Receipt{
-		Version: a.uint(2), Epoch: a.uint(3), Turns: a.uint(4), Bytes: a.uint(5), Owner: ownerOf(a.text(6)),
-		Durability: d, Affinity: max(0, a.millis(7).Sub(a.millis(1))),
-	}
-	r.Floor = statestore.Floor{Epoch: r.Epoch, Version: r.Version}
-	copy(r.Floor.Op[:], a.text(8))
-	return r
+func (a answer) receipt(d statestore.Durability) (r statestore.Receipt, err error) {
+	f := &fields{s: a.text(1)}
+	now := f.millis()
+	r.Epoch, r.Turns, r.Bytes = f.uint(6), f.uint(6), f.uint(6)
+	r.Durability, r.Affinity = d, max(0, f.millis().Sub(now))
+	r.Version, r.Floor.Epoch = f.uint(6), f.uint(6)
+	f.raw(r.Floor.Op[:])
+	r.Floor.Version = r.Version
+	r.Duplicate, r.Moved, r.Parked = f.uint(1) == 1, f.uint(1) == 1, f.uint(1) == 1
+	r.Owner = f.owner()
+	return r, f.end("receipt")
 }

@@ -5,9 +5,8 @@
 --     [6]  of each chunk its size, and the first turn that begins there or later, packed as LINK says
 --     [7]  where a base cuts, packed as KEEPS says; '' when not looked up yet
 --     [8...]  the chunks unless they are staged, and what follows them in pieces
--- Returns {'ok', now, version, epoch, turns, bytes, owner, affinity until, op, epoch of the writer's
---          floor, duplicate, moved, adopted}, or a refusal; {'locate'} when [7] is needed or out of
---          date; {'restage'} when a staged chunk is gone; {'full'} when the memory is, and nothing else was wrong
+-- Returns a receipt as session.lua makes it, or a refusal; {'locate'} when [7] is needed or out of date;
+--          {'restage'} when a staged chunk is gone; {'full'} when the memory is, and nothing else was wrong
 -- kind (1 append, 2 replace), place (0 at its version, 1 at the end), recreate, probe (judge only), staged,
 -- turns, bytes, tokens, bytes of pieces, most bytes of a session, affinity, retention, tombstone, op,
 -- content, base+1, affinity key, tag, by, op's name, names
@@ -47,10 +46,8 @@ local function repeated(r, i)
   local at = r[OPS] + i * OP
   if sub(stored, at + 8, at + 23) ~= content then return { 'reused', version } end
   again()
-  local out = receipt(r)
-  out[3], out[9], out[10], out[11], out[12], out[13] = version, op, r[EPOCH], 1, 0, 0
-  if r[TAIL] ~= '' and r[TAIL] == by then out[10], out[12] = r[TAILEPOCH], 1 end
-  return out
+  local of_tail = r[TAIL] ~= '' and r[TAIL] == by
+  return receipt(r, version, op, of_tail and r[TAILEPOCH] or r[EPOCH], true, of_tail)
 end
 
 -- is_tail reports whether the write is one that the tail may still make.
@@ -178,8 +175,7 @@ local function decide(r, t)
   store(to)
   local adopted = kind == 1 and adopt(to)
   save(to)
-  return { 'ok', now, to[VERSION], to[EPOCH], to[TURNS], to[BYTES], to[OWNER], to[AFFINITY], op,
-    epoch, 0, moved and 1 or 0, adopted and 1 or 0 }
+  return receipt(to, nil, op, epoch, false, moved, adopted)
 end
 
 local function run()

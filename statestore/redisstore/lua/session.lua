@@ -11,7 +11,7 @@
 --
 -- A transition judges first and writes last: what it returns before save() has changed nothing.
 local recordKey, tombKey, openKey, logKey, dirKey, placedKey, parkedKey, dueKey, indexKey, fenceKey, stagedKey
-local digest, call, pool, channel
+local digest, call, pool, channel -- pool and channel once origin() was asked for them
 
 -- The record is one packed string: numbers, strings, and a ring of the last ops, in which the op of version
 -- v has place (v - 1) % OPS_REMEMBERED. r is the list of its numbers and strings; names in capitals, as in
@@ -36,9 +36,14 @@ local stored, found, touched, restrung, rebound, next_op
 local function session(name, flags, run)
   register(name, flags, function()
     recordKey, tombKey, openKey, logKey, dirKey, placedKey, parkedKey, dueKey, indexKey, fenceKey, stagedKey = spread(KEYS)
-    digest, call, pool, channel = unpack_at('>c16c8I2c0I2c0', ARGV[2])
+    digest, call, pool, channel = sub(ARGV[2], 1, 16), sub(ARGV[2], 17, 24), nil, nil
     return run()
   end)
+end
+
+-- origin unpacks what few calls need: the pool of the session and the channel of the feed.
+local function origin()
+  if not pool then pool, channel = unpack_at('>I2c0I2c0', ARGV[2], 25) end
 end
 
 local function pack_numbers(r)
@@ -72,10 +77,21 @@ end
 
 -- owners are written as instance NUL incarnation; nobody is ''.
 local function instance_of(owner) return string.match(owner, '^[^%z]*') end
-local function indexed(owner) return pool .. '\0' .. instance_of(owner) .. '\0' .. digest end
-local function is_fenced(owner) return rcall('HEXISTS', fenceKey, 'i' .. pool .. '\0' .. owner) == 1 end
 
-local function publish(epoch) rcall('PUBLISH', channel, pack('>Bc16I8', 1, digest, epoch)) end
+local function indexed(owner)
+  origin()
+  return pool .. '\0' .. instance_of(owner) .. '\0' .. digest
+end
+
+local function is_fenced(owner)
+  origin()
+  return rcall('HEXISTS', fenceKey, 'i' .. pool .. '\0' .. owner) == 1
+end
+
+local function publish(epoch)
+  origin()
+  rcall('PUBLISH', channel, pack('>Bc16I8', 1, digest, epoch))
+end
 
 -- bury ends the session: nothing of it stays but the tombstone.
 local function bury(r, why, at, life)
@@ -101,6 +117,7 @@ local function find()
     found = r[OWNER]
     if now < r[EXPIRES] then return r, NO_TOMBSTONE end
     -- A sweep knows sessions by their digests alone.
+    origin()
     if pool == '' then pool = select(2, unpack_at('>I2c0I2c0', r[NAMES])) end
     local t = bury(r, EXPIRED, r[EXPIRES], r[TOMBLIFE])
     stored, found = nil, nil
@@ -208,7 +225,7 @@ end
 
 -- op_of is the op that made a remembered version.
 local function op_of(r, version)
-  if version == 0 then return '' end
+  if version == 0 then return '\0\0\0\0\0\0\0\0' end
   if version == r[VERSION] and next_op then return sub(next_op, 1, 8) end
   local at = r[OPS] + (version - 1) % OPS_REMEMBERED * OP
   return sub(stored, at, at + 7)
@@ -291,7 +308,10 @@ local function planned(r, t, job, token)
   if token < seen then return { 'held', job, '', seen } end
 end
 
--- receipt says what the record is as of now.
-local function receipt(r)
-  return { 'ok', now, r[VERSION], r[EPOCH], r[TURNS], r[BYTES], r[OWNER], r[AFFINITY], op_of(r, r[VERSION]) }
+-- receipt says what the record is as of now, and of a write its version, its op, the epoch of the writer's floor,
+-- and whether it is a duplicate, was the tail's, and adopts a parked one. It is packed: a list costs more.
+local function receipt(r, version, op, epoch, duplicate, of_tail, adopts)
+  return { 'ok', pack('>I6I6I6I6I6I6I6c8BBBI2c0', now, r[EPOCH], r[TURNS], r[BYTES], r[AFFINITY],
+    version or r[VERSION], epoch or r[EPOCH], op or op_of(r, r[VERSION]), duplicate and 1 or 0, of_tail and 1 or 0,
+    adopts and 1 or 0, #r[OWNER], r[OWNER]) }
 end
