@@ -4,9 +4,26 @@
 // knows status codes, routes.go shows the whole API on one screen. What is
 // decided is decided elsewhere: placements by package routing, writes by the
 // store. What this package owns is the join of the two: a [Server] keeps an
-// immutable snapshot of every pool (snapshots.go) and a bounded cache of
-// bindings (bindings.go), so that a route on the warm path touches memory only.
+// immutable image of the fleet (fleet.go) and a bounded cache of bindings
+// (bindings.go), so that a route on the warm path touches memory only.
 //
-// Contents, handles, incarnations and tokens never reach a log line or a metric;
-// session ids only as digests.
+// What it promises:
+//
+//   - What cannot be right is refused with a stable code, before anything is
+//     stored (TestBadBodiesAreRefusedAndNothingIsStored, TestBadHandlesAreRefusedEverywhere,
+//     TestEveryRefusalIsReachableAndExplained, FuzzAPI).
+//   - An id is the bytes that came and a turn comes back as the bytes that came
+//     (TestIDsAreTakenWhole, TestTurnsComeBackAsTheBytesThatCame).
+//   - A route answers without the store, in bounded time and alike on every process,
+//     and never with less than the caller was promised (TestRoutesAnswerWithoutTheStore,
+//     TestADegradedRouteForgetsNoFloor, TestTwoProcessesDecideAlike).
+//   - A loss is seen, repaired or accepted, never passed over (TestALossIsSeenThroughTheRoute
+//     and its neighbours).
+//   - An owner is called gone only by a registry read after the question
+//     (TestAnOwnerThatAnotherProcessRegisteredIsNotGone).
+//   - No answer looks whole that is not (TestALoadThatFailsNeverLooksWhole).
+//   - The served document is the API (TestTheDocumentIsTheAPI, TestAnswersAreAsDescribed).
+//
+// Contents, handles, incarnations and tokens never reach a log line or a metric,
+// session ids only as keyed hashes (TestLogsAndRefusalsTellNoSecret).
 package services
