@@ -186,7 +186,8 @@ func (p *performance) recently(i int) time.Duration {
 	if passed <= 0 {
 		return idleBelow
 	}
-	return time.Duration(float64(idleBelow) * float64(time.Since(p.started)) / float64(passed))
+	// A session is moved once it was quiet for the grace, so less would prewarm none.
+	return max(3*drainGrace, time.Duration(float64(idleBelow)*float64(time.Since(p.started))/float64(passed)))
 }
 
 func (p *performance) prewarmed(instance string, session client.SessionKey, blocks int) {
