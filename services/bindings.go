@@ -45,6 +45,10 @@ type signedHandle struct {
 
 const signedFor = time.Minute
 
+// reuse is how long a handle is given out that lives as long as the retention:
+// whoever gets it has at least half of its life left.
+func reuse(retention time.Duration) time.Duration { return min(signedFor, retention/2) }
+
 // now is the clock that the record's times are told by, carried on since it was
 // read: another store's clock, or this process's, may show another time.
 func (b *binding) now() statestore.Millis { return b.readAt.Add(time.Since(b.read)) }

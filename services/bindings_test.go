@@ -308,3 +308,14 @@ func TestAnOwnWriteIsCarriedOn(t *testing.T) {
 		})
 	}
 }
+
+func TestAHandleIsNotGivenOutForLongerThanHalfItsLife(t *testing.T) {
+	t.Parallel()
+	for retention, want := range map[time.Duration]time.Duration{
+		24 * time.Hour: time.Minute, 2 * time.Minute: time.Minute, 10 * time.Second: 5 * time.Second,
+	} {
+		if got := reuse(retention); got != want {
+			t.Errorf("a handle of %s is given out for %s, want %s", retention, got, want)
+		}
+	}
+}

@@ -133,7 +133,7 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 	last := b.signed.Load()
 	if last == nil || last.instance != out.decision.Instance.ID || time.Now().After(last.until) {
 		last = &signedHandle{
-			instance: out.decision.Instance.ID, until: time.Now().Add(signedFor),
+			instance: out.decision.Instance.ID, until: time.Now().Add(reuse(pool.policy.lifetimes.Retention)),
 			text: s.signRoute(out, purpose, digest, nil, q, pool),
 		}
 		b.signed.Store(last)
