@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -34,6 +35,13 @@ func (s *Server) readContext(ctx context.Context) ([]byte, error) {
 	// it has to hold for the rest that net/http reads. A server without deadlines
 	// reads as long as it takes.
 	_ = http.NewResponseController(c.writer).SetReadDeadline(time.Now().Add(s.options.ContextTimeout))
+	if n := c.request.ContentLength; 0 < n && n <= firstRead {
+		body := make([]byte, n)
+		if _, err := io.ReadFull(c.request.Body, body); err != nil {
+			return nil, bodyProblem(err, n)
+		}
+		return body, nil
+	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(c.request.ContentLength, 0), firstRead)) + bytes.MinRead)
 	if _, err := buf.ReadFrom(http.MaxBytesReader(c.writer, c.request.Body, maxContextBody)); err != nil {
