@@ -41,6 +41,7 @@ func (s *Store) send(ctx context.Context, need statestore.Requirement, fn string
 	d := statestore.Durability{Level: s.level()}
 	if need.Level <= d.Level || (need.Level == statestore.LevelFsynced && !s.waitsAOF.Load()) {
 		reply, err := s.fcall(ctx, s.lanes, fn, keys, args)
+		d.Level = min(d.Level, s.level()) // a new connection may have taken the promise back
 		return reply, d, err
 	}
 	// WAIT covers what was written on its own connection.
@@ -56,6 +57,7 @@ func (s *Store) send(ctx context.Context, need statestore.Requirement, fn string
 	if err != nil {
 		return nil, d, err
 	}
+	d.Level = min(d.Level, s.level())
 	if a, _ := answerOf(reply); a.text(0) == "ok" {
 		d = await(ctx, conn, need, d)
 	}

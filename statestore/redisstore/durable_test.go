@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -101,9 +102,63 @@ func TestWeakerServerIsNoticedOnConnect(t *testing.T) {
 	if err := client.ClientKillByFilter(t.Context(), "SKIPME", "yes").Err(); err != nil {
 		t.Fatal(err)
 	}
-	w.append(t, []byte("two"))
-	if r := w.append(t, []byte("three")); r.Durability.Level != statestore.LevelMemory {
+	if r := w.append(t, []byte("two")); r.Durability.Level != statestore.LevelMemory {
 		t.Fatalf("acknowledged as %v after the setting changed", r.Durability)
+	}
+	if err := client.ConfigSet(t.Context(), "appendfsync", "always").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sweep(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.append(t, []byte("three")); r.Durability.Level != statestore.LevelFsynced {
+		t.Fatalf("acknowledged as %v after a sweep asked again", r.Durability)
+	}
+}
+
+// A new connection that does not say its settings in time is not used, and says
+// nothing of the server.
+func TestUnansweredQuestionChangesNoPromise(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Fsync("always"))
+	for name, harm := range map[string]func(*redistest.Proxy) <-chan struct{}{
+		"late": func(p *redistest.Proxy) <-chan struct{} { return p.DelayReply("append*", time.Second) },
+		"lost": func(p *redistest.Proxy) <-chan struct{} { return p.LoseReply("append*") },
+		"cut":  func(p *redistest.Proxy) <-chan struct{} { return p.CutReply("append*", 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.NewProxy(t, server.Addr)
+			s := open(t, "redis://"+proxy.Addr)
+			w := newWriter(s, "asked")
+			if r := w.append(t, []byte("one")); r.Durability.Level != statestore.LevelFsynced {
+				t.Fatalf("acknowledged as %v", r.Durability)
+			}
+			struck := harm(proxy)
+			proxy.CutAll()
+			// A route gives up long before the answer comes.
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, _ = s.Lookup(ctx, w.key) // mostly fails
+			<-struck
+			if r := w.append(t, []byte("two")); r.Durability.Level != statestore.LevelFsynced {
+				t.Fatalf("acknowledged as %v after a question without an answer", r.Durability)
+			}
+		})
+	}
+}
+
+// A store that is opened while its server does not answer asks again, rather than
+// promise less for good.
+func TestUnansweredQuestionAtOpenIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Fsync("always"))
+	proxy := redistest.NewProxy(t, server.Addr)
+	proxy.CutReply("append*", 0)
+	proxy.LoseReply("append*")
+	s := open(t, "redis://"+proxy.Addr+"?read_timeout=100ms")
+	if r := newWriter(s, "asked").append(t, []byte("one")); r.Durability.Level != statestore.LevelFsynced {
+		t.Fatalf("acknowledged as %v", r.Durability)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,11 +25,31 @@ type server struct {
 	fsyncAlways bool
 	confirmed   bool // the settings of the append-only file could be read
 	aof         bool
+	sentinel    bool // it holds no data
 }
 
 // inspect asks every primary what it is and refuses those that cannot keep what
 // is promised. It answers warnings for people.
 func (s *Store) inspect(ctx context.Context) ([]string, error) {
+	servers, err := s.survey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var warnings []string
+	for _, one := range servers {
+		w, err := s.judgeServer(one)
+		if err != nil {
+			return nil, err
+		}
+		warnings = append(warnings, w...)
+	}
+	return warnings, nil
+}
+
+// survey asks every primary for its settings, and promises what all of them
+// confirm.
+func (s *Store) survey(ctx context.Context) ([]server, error) {
+	doubts := s.promise.doubts()
 	var servers []server
 	err := s.ask(ctx, func() (err error) {
 		servers, err = s.primaries(ctx)
@@ -38,19 +59,13 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	fsynced, waitsAOF := len(servers) > 0, len(servers) > 0
-	var warnings []string
 	for _, one := range servers {
-		w, err := s.judgeServer(one)
-		if err != nil {
-			return nil, err
-		}
-		warnings = append(warnings, w...)
 		fsynced = fsynced && one.fsyncAlways
 		waitsAOF = waitsAOF && one.aof && atLeast(one.version, 7, 2)
 	}
-	s.fsynced.Store(fsynced)
+	s.promise.settle(fsynced, doubts)
 	s.waitsAOF.Store(waitsAOF)
-	return warnings, nil
+	return servers, nil
 }
 
 // primaries asks all primaries.
@@ -72,33 +87,32 @@ func (s *Store) primaries(ctx context.Context) (servers []server, err error) {
 	return servers, err
 }
 
+// askServer asks one server in one round trip. Managed servers often forbid CONFIG:
+// then nothing is confirmed. A question without an answer is an error.
 func askServer(ctx context.Context, on redis.Cmdable) (server, error) {
-	info, err := on.InfoMap(ctx, "server").Result()
-	if err != nil {
+	pipe := on.Pipeline()
+	info := pipe.InfoMap(ctx, "server")
+	eviction := pipe.ConfigGet(ctx, "maxmemory-policy")
+	aof := pipe.ConfigGet(ctx, "append*")
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	if err := info.Err(); err != nil {
 		return server{}, err
 	}
-	one := server{version: info["Server"]["redis_version"]}
-	for name := range info {
-		if v := info[name]["redis_version"]; v != "" {
-			one.version = v
+	for _, cmd := range [...]*redis.MapStringStringCmd{eviction, aof} {
+		if err := cmd.Err(); err != nil && classify(err) != refused {
+			return server{}, err
 		}
 	}
-	one.read(ctx, on)
+	one := server{eviction: eviction.Val()["maxmemory-policy"]}
+	for _, section := range info.Val() {
+		if v := section["redis_version"]; v != "" {
+			one.version, one.sentinel = v, section["redis_mode"] == "sentinel"
+		}
+	}
+	settings := aof.Val()
+	one.confirmed, one.aof = settings["appendonly"] != "", settings["appendonly"] == "yes"
+	one.fsyncAlways = one.aof && settings["appendfsync"] == "always"
 	return one, nil
-}
-
-// read reads the settings that matter. Managed servers often forbid it: then
-// nothing is confirmed.
-func (o *server) read(ctx context.Context, on redis.Cmdable) {
-	if policy, err := on.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil {
-		o.eviction = policy["maxmemory-policy"]
-	}
-	aof, err := on.ConfigGet(ctx, "append*").Result()
-	if err != nil || aof["appendonly"] == "" {
-		return
-	}
-	o.confirmed, o.aof = true, aof["appendonly"] == "yes"
-	o.fsyncAlways = o.aof && aof["appendfsync"] == "always"
 }
 
 // judgeServer refuses a server, or warns of it.
@@ -146,15 +160,46 @@ func atLeast(version string, major, minor int) bool {
 
 // connected looks at the server behind every new connection: it may be another
 // than the one that was asked, after a failover. What it does not confirm is not
-// promised any more.
+// promised any more. A connection on which it does not answer is not used: the next
+// one asks again.
 func (s *Store) connected(ctx context.Context, conn *redis.Conn) error {
-	if !s.fsynced.Load() {
-		return nil
+	one, err := askServer(ctx, conn)
+	if err != nil {
+		// go-redis takes one wrapping off.
+		return fmt.Errorf("ask a new connection: %w", errNotSent{err})
 	}
-	var one server
-	one.read(ctx, conn)
-	if !one.fsyncAlways {
-		s.fsynced.Store(false)
+	if !one.sentinel && !one.fsyncAlways {
+		s.promise.doubt()
 	}
 	return nil
+}
+
+// promise is what every acknowledged write has reached.
+type promise struct {
+	fsynced atomic.Bool // every server that was asked said `appendfsync always`
+
+	mu      sync.Mutex
+	doubted uint64 // how often a connection did not confirm it
+}
+
+func (p *promise) doubts() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.doubted
+}
+
+// doubt takes the promise back.
+func (p *promise) doubt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doubted++
+	p.fsynced.Store(false)
+}
+
+// settle gives the promise, or takes it back. It was asked for when so many doubts
+// were known; one that came since is newer than the answers.
+func (p *promise) settle(fsynced bool, doubts uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fsynced.Store(fsynced && p.doubted == doubts)
 }

@@ -23,8 +23,7 @@ type Store struct {
 	opts    Options
 	keys    keyspace
 
-	// fsynced: every server that answered said `appendfsync always`.
-	fsynced  atomic.Bool
+	promise  promise
 	waitsAOF atomic.Bool // every server has WAITAOF and an append-only file
 
 	sweeps atomic.Uint32 // begun
@@ -90,7 +89,7 @@ func (s *Store) Describe(ctx context.Context) (statestore.Description, error) {
 
 // level is what every acknowledged write has reached.
 func (s *Store) level() statestore.Level {
-	if s.fsynced.Load() {
+	if s.promise.fsynced.Load() {
 		return statestore.LevelFsynced
 	}
 	return statestore.LevelMemory

@@ -19,9 +19,13 @@ type due struct {
 
 // Sweep ends sessions, staged writes and tasks whose time is over, and reports the
 // sessions and staged writes that it ended. Each sweep begins with another
-// partition, so that a limit starves none.
+// partition, so that a limit starves none. It also asks the servers what they give,
+// which may have changed without a new connection.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	if err := s.checkPartitions(ctx); err != nil {
+		return 0, fmt.Errorf("sweep: %w", err)
+	}
+	if _, err := s.survey(ctx); err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)
 	}
 	first := int(s.sweeps.Add(1)) % s.keys.partitions
