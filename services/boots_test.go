@@ -172,7 +172,9 @@ func TestAnOperatorsWordWins(t *testing.T) {
 		{`{"weight":10}`, "10", "worker"},
 		{`{"labels":{"a":"operator"}}`, "10", "operator"},
 		{`{"weight":null}`, "50", "operator"},
-		{`{"weight":0,"labels":null}`, "0", "worker"},
+		{`{"labels":{}}`, "50", ""},
+		{`{"weight":0}`, "0", ""},
+		{`{"labels":null}`, "0", "worker"},
 		{`{"weight":null,"labels":null}`, "50", "worker"},
 	}
 	for _, s := range steps {

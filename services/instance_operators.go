@@ -213,7 +213,7 @@ type overrideInput struct {
 	ID   string `path:"id"`
 	Body struct {
 		Weight *int              `json:"weight,omitempty" nullable:"true" minimum:"0" maximum:"10000" doc:"wins over the worker's; null gives it back"`
-		Labels map[string]string `json:"labels,omitempty" nullable:"true"`
+		Labels map[string]string `json:"labels,omitempty" nullable:"true" doc:"replace the worker's, with {} by none; null gives them back"`
 	}
 	RawBody []byte
 }

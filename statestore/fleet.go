@@ -58,9 +58,10 @@ type Heartbeat struct {
 }
 
 // Override is an operator's word, which wins over the worker's until it is nil.
+// An empty set of labels is a word too, and has to be told from none when stored.
 type Override struct {
 	Weight *int              `json:"weight,omitempty"`
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]string `json:"labels"`
 }
 
 // Instance is one registered replica.

@@ -239,9 +239,18 @@ func fleetOverride(w *world) {
 	w.ok("override", err)
 	equal(w, "the override", i.Override, o)
 	equal(w, "the view", w.instance("a"), i)
+	zero := 0
+	o = statestore.Override{Weight: &zero, Labels: map[string]string{}}
+	_, err = w.store.SetOverride(w.ctx, "a", o)
+	w.ok("override with nothing", err)
+	i = w.instance("a")
+	if i.Override.Labels == nil || len(i.Override.Labels) != 0 || i.EffectiveWeight() != 0 {
+		w.Fatalf("no labels and no weight, on purpose: %+v", i.Override)
+	}
 	i, err = w.store.SetOverride(w.ctx, "a", statestore.Override{})
 	w.ok("take it back", err)
 	equal(w, "the weight", i.EffectiveWeight(), 100)
+	equal(w, "the view", w.instance("a").Override, statestore.Override{})
 	w.refusedAs(second(w.store.SetOverride(w.ctx, "nobody", o)), statestore.ErrUnknownInstance)
 }
 
