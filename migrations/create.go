@@ -114,7 +114,7 @@ func (r *Runner) requireTarget(ctx context.Context, fleet *statestore.FleetView,
 		if in.Pool != pool || slices.Contains(ids, in.ID) {
 			continue
 		}
-		if in.Lifecycle == statestore.Ready && in.Health == statestore.Healthy && in.EffectiveWeight() > 0 {
+		if in.Lifecycle == statestore.Ready && in.Standing() == statestore.Healthy && in.EffectiveWeight() > 0 {
 			return nil
 		}
 		refusal.Candidates = append(refusal.Candidates, in.ID)

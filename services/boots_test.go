@@ -62,6 +62,43 @@ func TestAnotherBootsPlacementsAreGone(t *testing.T) {
 	}
 }
 
+// An address is reused: whoever had it before is suspect at once, not when its
+// silence is noticed, and no more than suspect until it is heard of.
+func TestWhoeverTakesAnAddressMakesTheOneBeforeSuspect(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	old := b.worker("i1", `"rank":2`)
+	old.append("s", "first", b.route("s").want(200).str("handle"), `1`).want(200)
+	b.worker("i2")
+	address := b.call("GET", "/v1/instances/i1", "").want(200).str("address")
+	state := func(want string) {
+		t.Helper()
+		if a := b.call("GET", "/v1/instances/i1", "").want(200); a.str("state") != want {
+			t.Fatalf("i1 is %s, want %s", a.str("state"), want)
+		}
+	}
+	take := func(rank int) {
+		t.Helper()
+		b.register("i3", fmt.Sprintf(`{"address":%q,"rank":%d}`, address, rank)).want(200)
+	}
+	take(1)
+	state("ready") // another rank of one address
+	take(2)
+	state("suspect")
+	if a := b.route("s").want(200); a.str("instance") != "i1" || a.str("reason") != "bound" {
+		t.Fatalf("its session: %s", a.body)
+	}
+	for i := range 20 {
+		if a := b.route(fmt.Sprint("new-", i)).want(200); a.str("instance") != "i2" {
+			t.Fatalf("a new session: %s", a.body)
+		}
+	}
+	if a := old.beat(0); a.str("state") != "ready" {
+		t.Fatalf("heard of again: %s", a.body)
+	}
+	state("ready")
+}
+
 // Case R30: registered again, in another pool and with another weight, an instance
 // is where it is now, and only there.
 func TestRegisteringAgainMovesAnInstance(t *testing.T) {

@@ -276,7 +276,7 @@ func routingState(in *statestore.Instance) routing.State {
 	if in.Health == statestore.Down {
 		return routing.Down
 	}
-	if in.Health == statestore.Suspect && in.Lifecycle == statestore.Ready {
+	if in.Standing() == statestore.Suspect && in.Lifecycle == statestore.Ready {
 		return routing.Suspect
 	}
 	state, err := routing.ParseState(string(in.Lifecycle))

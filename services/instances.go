@@ -65,7 +65,7 @@ func (s *Server) registerInstance(ctx context.Context, in *registerInput) (*regi
 		return nil, err
 	}
 	spec.Incarnation = statestore.IncarnationDigest(secret)
-	stored, err := s.store.Register(ctx, spec)
+	stored, err := s.store.Register(ctx, spec, s.fleet.now().inPlaceOf(&spec)...)
 	if err != nil {
 		return nil, fmt.Errorf("register instance %s: %w", in.ID, err)
 	}
@@ -77,6 +77,18 @@ func (s *Server) registerInstance(ctx context.Context, in *registerInput) (*regi
 	out.Body.State, out.Body.Incarnation = stateName(&stored), secret
 	out.Body.NextMS, out.Body.LeaseMS = s.options.HeartbeatEvery.Milliseconds(), s.options.DownAfter.Milliseconds()
 	return out, nil
+}
+
+// inPlaceOf are the other instances that are said to be where spec is. An address
+// is reused sooner than the silence of who had it before is noticed.
+func (i *fleetImage) inPlaceOf(spec *statestore.InstanceSpec) []statestore.Owner {
+	var others []statestore.Owner
+	for _, in := range i.instances {
+		if in.ID != spec.ID && in.SamePlace(spec) {
+			others = append(others, in.Owner())
+		}
+	}
+	return others
 }
 
 // seeFleet lets this process's own routes see a change at once; others poll.
@@ -325,7 +337,7 @@ func (s *Server) operatorMayRemove(ctx context.Context, in *deregisterInput) err
 
 // stateName is the one state that the API shows of an instance.
 func stateName(in *statestore.Instance) string {
-	if in.Health == statestore.Healthy {
+	if in.Standing() == statestore.Healthy {
 		return string(in.Lifecycle)
 	}
 	return routingState(in).String()

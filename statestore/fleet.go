@@ -72,6 +72,10 @@ type Instance struct {
 	Job       string    `json:"job,omitempty"` // that drains it
 	Override  Override  `json:"override"`
 
+	// Displaced says that another instance registered with this one's address and
+	// rank since this one was last heard of: addresses are reused.
+	Displaced bool `json:"displaced,omitempty"`
+
 	Beats    uint64    `json:"beats"` // heartbeats of this incarnation
 	LastBeat Heartbeat `json:"last_beat"`
 
@@ -81,6 +85,22 @@ type Instance struct {
 
 // Owner is the instance's present boot.
 func (i *Instance) Owner() Owner { return Owner{Instance: i.ID, Incarnation: i.Incarnation} }
+
+// Standing is the health that decisions go by: who was displaced is suspect at
+// best, whatever the health lease holder concluded from what it heard before.
+func (i *Instance) Standing() Health {
+	if i.Displaced && i.Health == Healthy {
+		return Suspect
+	}
+	return i.Health
+}
+
+// SamePlace reports whether both say that they are reached at the same address and
+// rank.
+func (s *InstanceSpec) SamePlace(o *InstanceSpec) bool {
+	sameRank := s.Rank == nil && o.Rank == nil || s.Rank != nil && o.Rank != nil && *s.Rank == *o.Rank
+	return s.Address == o.Address && sameRank
+}
 
 // EffectiveWeight is the operator's weight, or else the worker's.
 func (i *Instance) EffectiveWeight() int {
@@ -105,8 +125,9 @@ type FleetView struct {
 type Fleet interface {
 	// Register adds an instance, updates it when the incarnation is the present
 	// one, and begins a new life (warming, no beats, no override lost) when it
-	// is another.
-	Register(ctx context.Context, spec InstanceSpec) (Instance, error)
+	// is another. Those of others that still have the same address and rank are
+	// displaced with it, until a heartbeat or a registration of their own.
+	Register(ctx context.Context, spec InstanceSpec, others ...Owner) (Instance, error)
 	// Heartbeat counts a beat. Ready ends warming. ErrUnknownInstance,
 	// ErrStaleIncarnation.
 	Heartbeat(ctx context.Context, by Owner, beat Heartbeat) (Instance, error)

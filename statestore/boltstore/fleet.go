@@ -17,7 +17,7 @@ const (
 )
 
 // Register adds or updates an instance.
-func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec) (statestore.Instance, error) {
+func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, others ...statestore.Owner) (statestore.Instance, error) {
 	if err := checkOwner(statestore.Owner{Instance: spec.ID, Incarnation: spec.Incarnation}); err != nil {
 		return statestore.Instance{}, err
 	}
@@ -34,11 +34,28 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec) (sta
 		if !found || inst.Incarnation != spec.Incarnation {
 			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: inst.Override, Registered: w.now}
 		}
-		inst.InstanceSpec = spec
+		inst.InstanceSpec, inst.Displaced = spec, false
 		w.putInstance(&inst, members)
+		for _, o := range others {
+			if err := w.displace(o, &inst); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 	return inst, err
+}
+
+// displace marks a boot whose place an instance has taken.
+func (w *writer) displace(who statestore.Owner, by *statestore.Instance) error {
+	var inst statestore.Instance
+	found, err := w.getJSON(bInstances, []byte(who.Instance), &inst)
+	if err != nil || !found || inst.ID == by.ID || inst.Owner() != who || inst.Displaced || !inst.SamePlace(&by.InstanceSpec) {
+		return err
+	}
+	inst.Displaced = true
+	w.putInstance(&inst, members)
+	return nil
 }
 
 // Heartbeat counts a beat.
@@ -46,11 +63,14 @@ func (s *Store) Heartbeat(ctx context.Context, by statestore.Owner, beat statest
 	return s.changeInstance(ctx, by, func(w *writer, inst *statestore.Instance) (change, error) {
 		inst.Beats++
 		inst.LastBeat, inst.BeatAt = beat, w.now
+		c := beatOnly
 		if beat.Ready && inst.Lifecycle == statestore.Warming {
-			inst.Lifecycle = statestore.Ready
-			return members, nil
+			inst.Lifecycle, c = statestore.Ready, members
 		}
-		return beatOnly, nil
+		if inst.Displaced {
+			inst.Displaced, c = false, members
+		}
+		return c, nil
 	})
 }
 

@@ -83,14 +83,20 @@ func (t *tx) putInstance(inst statestore.Instance) error {
 }
 
 // Register adds or updates an instance.
-func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec) (inst statestore.Instance, err error) {
+func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, others ...statestore.Owner) (inst statestore.Instance, err error) {
 	if err := checkOwner(statestore.Owner{Instance: spec.ID, Incarnation: spec.Incarnation}); err != nil {
 		return inst, err
 	}
 	if err := statestore.ValidateName("pool", spec.Pool); err != nil {
 		return inst, err
 	}
-	err = s.transact(ctx, instanceCells(spec.ID), func(t *tx) error {
+	cells := instanceCells(spec.ID)
+	for _, o := range others {
+		if o.Instance != spec.ID {
+			cells = append(cells, cell{tInstances, o.Instance})
+		}
+	}
+	err = s.transact(ctx, cells, func(t *tx) error {
 		old, found, err := t.instance(spec.ID)
 		if err != nil {
 			return err
@@ -99,10 +105,26 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec) (ins
 			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: old.Override, Registered: t.now}
 			t.drop(tBeats, spec.ID)
 		}
-		inst.InstanceSpec = spec
+		inst.InstanceSpec, inst.Displaced = spec, false
+		for _, o := range others {
+			if err := t.displace(o, &inst); err != nil {
+				return err
+			}
+		}
 		return t.putInstance(inst)
 	})
 	return inst, err
+}
+
+// displace marks a boot whose place an instance has taken.
+func (t *tx) displace(who statestore.Owner, by *statestore.Instance) error {
+	var inst statestore.Instance
+	found, err := t.getJSON(tInstances, who.Instance, &inst)
+	if err != nil || !found || inst.ID == by.ID || inst.Owner() != who || inst.Displaced || !inst.SamePlace(&by.InstanceSpec) {
+		return err
+	}
+	inst.Displaced = true
+	return t.putInstance(inst)
 }
 
 // Heartbeat counts a beat.
@@ -116,8 +138,11 @@ func (s *Store) Heartbeat(ctx context.Context, by statestore.Owner, beat statest
 		if err := t.setJSON(tBeats, inst.ID, &b); err != nil {
 			return err
 		}
-		if beat.Ready && inst.Lifecycle == statestore.Warming {
-			inst.Lifecycle = statestore.Ready
+		if starts := beat.Ready && inst.Lifecycle == statestore.Warming; starts || inst.Displaced {
+			if starts {
+				inst.Lifecycle = statestore.Ready
+			}
+			inst.Displaced = false
 			return t.putInstance(inst)
 		}
 		t.harmless = true

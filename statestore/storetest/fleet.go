@@ -11,6 +11,7 @@ func fleetTraces() []trace {
 		{"a registration is warming until its first ready heartbeat", fleetRegisters},
 		{"the present boot updates its registration, another begins a new life", fleetNextBoot},
 		{"an instance that registers in another pool is there once", fleetOtherPool},
+		{"whoever takes another's address and rank displaces it until it is heard of", fleetDisplaces},
 		{"an old boot cannot remove the new one", fleetDeregisters},
 		{"a drained instance is not reactivated by heartbeats", fleetDrained},
 		{"a lifecycle changes only from where it is", fleetLifecycle},
@@ -131,6 +132,75 @@ func fleetOtherPool(w *world) {
 	w.beat(v.Instances[0], statestore.Heartbeat{Ready: true})
 	w.ok("deregister", w.store.Deregister(w.ctx, v.Instances[0].Owner()))
 	equal(w, "instances", len(w.fleet().Instances), 0)
+}
+
+func fleetDisplaces(w *world) {
+	at := func(id string, rank int) statestore.InstanceSpec {
+		s := spec(id)
+		s.Rank = &rank
+		return s
+	}
+	a, b, rankless := w.register(at("a", 0)), at("b", 0), spec("c")
+	rankless.Rank = nil
+	w.register(at("d", 1))
+	w.register(rankless)
+	all := func() []statestore.Owner {
+		var owners []statestore.Owner
+		for _, i := range w.fleet().Instances {
+			owners = append(owners, i.Owner())
+		}
+		return append(owners, statestore.Owner{Instance: "ghost", Incarnation: "x"})
+	}
+	displaced := func(act string, want ...string) {
+		w.Helper()
+		got := []string{}
+		for _, i := range w.fleet().Instances {
+			if (i.Standing() == statestore.Suspect) != i.Displaced || i.Health != statestore.Healthy {
+				w.Fatalf("%s: displaced %v, health %q, standing %q", act, i.Displaced, i.Health, i.Standing())
+			}
+			if i.Displaced {
+				got = append(got, i.ID)
+			}
+		}
+		equal(w, act, got, append([]string{}, want...))
+	}
+	take := func(s statestore.InstanceSpec) {
+		w.Helper()
+		i, err := w.store.Register(w.ctx, s, all()...)
+		w.ok("register "+s.ID, err)
+		if i.Displaced {
+			w.Fatalf("%s is displaced by itself", s.ID)
+		}
+	}
+	before := w.fleet()
+	take(b)
+	displaced("b comes", "a")
+	if v := w.fleet(); v.Members <= before.Members {
+		w.Fatal("members did not change")
+	}
+	_, err := w.store.SetOverride(w.ctx, "a", statestore.Override{})
+	w.ok("override", err)
+	displaced("an operator's word of a", "a")
+	w.beat(a, statestore.Heartbeat{})
+	displaced("a is heard of")
+	take(b)
+	displaced("b registers again", "a")
+	take(at("a", 0))
+	displaced("a registers again", "b")
+
+	rebooted := at("b", 0)
+	rebooted.Incarnation = statestore.IncarnationDigest("another boot")
+	gone := w.instance("b")
+	stale := gone.Owner()
+	take(rebooted)
+	displaced("b boots", "a")
+	moved := at("a", 0)
+	moved.Address = "10.0.0.1:8000"
+	take(moved)
+	displaced("a is elsewhere")
+	_, err = w.store.Register(w.ctx, at("e", 0), stale, a.Owner())
+	w.ok("register e", err)
+	displaced("e comes, and others are not as they were said to be")
 }
 
 // R31: the old pod's delete comes after the new one's registration.
