@@ -28,6 +28,14 @@ const (
 	// of less than 1/minSaving is not worth the time of every reader.
 	compressFrom = 128
 	minSaving    = 16
+
+	// Of a value of sampleFrom bytes or more, sampleParts parts of sampleBytes are
+	// tried before the whole is: images, audio and ciphertext, in base64 too, do not
+	// shrink, and finding that out from all of their bytes would be most of what an
+	// append costs this process.
+	sampleFrom  = 2048
+	sampleParts = 3
+	sampleBytes = 256
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -46,7 +54,7 @@ func Append(dst []byte, t statestore.Turn) []byte {
 	payload, flags := t.Value, byte(t.Type)
 	scratch := scratches.Get().(*[]byte) //nolint:errcheck,forcetypeassert // only this package fills the pool
 	defer scratches.Put(scratch)
-	if len(t.Value) > compressFrom {
+	if len(t.Value) > compressFrom && promising(t.Value, scratch) {
 		*scratch = encoder().EncodeAll(t.Value, (*scratch)[:0])
 		if len(*scratch) <= len(t.Value)-len(t.Value)/minSaving {
 			payload, flags = *scratch, flags|zstdBit
@@ -63,6 +71,21 @@ func Append(dst []byte, t statestore.Turn) []byte {
 		*scratch = nil
 	}
 	return dst
+}
+
+// promising reports whether a value may shrink. A sample has less in common with
+// itself than the whole has, so it only has to shrink at all.
+func promising(value []byte, scratch *[]byte) bool {
+	if len(value) < sampleFrom {
+		return true
+	}
+	var sample [sampleParts * sampleBytes]byte
+	for i := range sampleParts {
+		at := i * (len(value) - sampleBytes) / (sampleParts - 1)
+		copy(sample[i*sampleBytes:], value[at:at+sampleBytes])
+	}
+	*scratch = encoder().EncodeAll(sample[:], (*scratch)[:0])
+	return len(*scratch) < len(sample)
 }
 
 // Next reads the frame at the start of src and says how many bytes it has. The

@@ -2,9 +2,11 @@ package frame
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -250,6 +252,36 @@ func BenchmarkNext4KiB(b *testing.B) {
 	for b.Loop() {
 		if _, _, err := Next(log); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// What a sample promises is what the whole keeps: text of every kind is stored
+// smaller, and noise costs no more than the sample.
+func TestSampleTellsTextFromNoise(t *testing.T) {
+	t.Parallel()
+	noise := make([]byte, 48<<10)
+	pick := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	for i := range noise {
+		noise[i] = byte(pick.Uint32())
+	}
+	image := base64.StdEncoding.EncodeToString(noise)
+	for _, c := range []struct {
+		name    string
+		value   string
+		shrinks bool
+	}{
+		{"prose", strings.Repeat("The kettle had boiled dry before anybody noticed. ", 100), true},
+		{"json", strings.Repeat(`{"role":"tool","content":[{"type":"text","n":17}]},`, 100), true},
+		{"cyrillic", strings.Repeat("Никто не заметил, что чайник выкипел. ", 100), true},
+		{"text, then an image", strings.Repeat("What is in this picture? ", 100) + image, true},
+		{"an image between text", strings.Repeat("Look: ", 1000) + image[:4096] + strings.Repeat(" and say what it is.", 1000), true},
+		{"base64", image, false},
+		{"noise", string(noise), false},
+	} {
+		got := Append(nil, statestore.Turn{Type: statestore.TurnBytes, Value: []byte(c.value)})
+		if shrunk := got[0]&zstdBit != 0; shrunk != c.shrinks {
+			t.Errorf("%s: stored in %d bytes of %d, compressed %v", c.name, len(got), len(c.value), shrunk)
 		}
 	}
 }
