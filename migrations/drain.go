@@ -28,6 +28,7 @@ type drain struct {
 	stuck   bool                             // the last turn failed, and it was logged
 	refused map[statestore.SessionKey]string // targets that declined
 	why     map[statestore.SessionKey]string // why sessions were blocked last
+	unseen  unseen
 }
 
 // run works on the job until it ends, and returns the state it ended in. Its

@@ -85,7 +85,7 @@ func (m *mover) reread(ctx context.Context, s *step) (result, bool) {
 		return m.settle(f, in), false
 	}
 	fresh := newSession(&v)
-	fresh.orphaned = s.orphaned
+	fresh.orphaned, fresh.load = s.orphaned, s.load
 	// A rest that was told before the last write says nothing any more.
 	fresh.resting = s.resting && fresh.floor.Version == s.floor.Version
 	s.session = fresh

@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -48,15 +49,13 @@ func (d *drain) question(now *view) question {
 		budget:    ^uint64(0),
 		avoid:     d.spec.Avoid,
 		refused:   d.refused,
-		placed:    map[string]int{},
 	}
 	for _, s := range d.sources {
 		q.sources = append(q.sources, s.owner.Instance)
 	}
+	d.unseen.fade(now.at)
+	q.placed = maps.Clone(d.unseen.load)
 	d.keeper.look(func(m *memo) {
-		for id, n := range m.Targets {
-			q.placed[id] = n
-		}
 		if most := d.spec.Prewarm.MaxTokens; most > 0 {
 			q.budget = most - min(most, m.PrewarmedTokens)
 		}
@@ -134,6 +133,7 @@ func (o *outcomes) add(s step, r result) {
 	defer o.mu.Unlock()
 	if r.moved {
 		o.moved = append(o.moved, s)
+		o.d.unseen.add(time.Now(), s.target.Instance, s.load)
 	}
 	if r.refusedBy != "" {
 		o.d.refused[s.key] = r.refusedBy

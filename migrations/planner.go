@@ -3,7 +3,6 @@ package migrations
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"slices"
 	"time"
 
@@ -27,6 +26,9 @@ type session struct {
 	// resting says that its owner told, since the last write and no longer ago
 	// than the grace, that nothing runs and nothing waits there.
 	resting bool
+	// load is what it adds to its target, in requests: its share of what runs and
+	// waits on its owner. 0 for one that has not been active lately.
+	load float64
 }
 
 func newSession(v *statestore.View) session {
@@ -67,7 +69,7 @@ type question struct {
 	idleBelow time.Duration
 	budget    uint64 // tokens that may still be prewarmed
 	avoid     map[string]string
-	placed    map[string]int                   // sessions that this job gave to targets before
+	placed    map[string]float64               // load that targets were given and do not report yet
 	refused   map[statestore.SessionKey]string // targets that declined a session
 }
 
@@ -80,8 +82,8 @@ type plan struct {
 
 // makePlan plans every session at most once: the lapsed first, then the idle
 // before the busy. Targets come from the walk of the session's affinity key
-// without the sources, each counted as one more request, so that none passes its
-// bound while another has room.
+// without the sources, each counted with the load that it brings along, so that
+// none passes its bound while another has room.
 func makePlan(q question) plan {
 	p := plan{blocked: map[string]int{}, why: map[statestore.SessionKey]string{}}
 	sessions := slices.Clone(q.sessions)
@@ -139,55 +141,6 @@ func (p *plan) move(pl *placer, q *question, s session) {
 		next.prewarm = true
 	}
 	p.steps = append(p.steps, next)
-}
-
-// placer finds targets and counts them.
-type placer struct {
-	q     *question
-	tally *routing.Tally
-}
-
-func newPlacer(q *question) *placer {
-	pl := &placer{q: q}
-	if q.snapshot == nil {
-		return pl
-	}
-	pl.tally = routing.NewTally(q.snapshot, q.sources...)
-	for id, n := range q.placed {
-		_ = pl.tally.Add(id, n) // one that has left the pool counts for nothing
-	}
-	return pl
-}
-
-// place names the target of a session and counts it.
-func (pl *placer) place(s *session) (*routing.Instance, bool) {
-	if pl.tally == nil {
-		return nil, false
-	}
-	avoid := func(in *routing.Instance) bool {
-		return carries(in.Labels, pl.q.avoid) || pl.q.refused[s.key] == in.ID
-	}
-	var target routing.Target
-	var ok bool
-	if s.affinity == (statestore.AffinityKey{}) {
-		target, ok = pl.tally.Place(s.key.ID, 1, avoid)
-	} else {
-		target, ok = pl.tally.PlaceHash(binary.BigEndian.Uint64(s.affinity[:8]), 1, avoid)
-	}
-	if !ok || pl.tally.Add(target.Instance.ID, 1) != nil {
-		return nil, false
-	}
-	return target.Instance, true
-}
-
-// carries reports whether the labels have all that are asked for, at least one.
-func carries(labels, asked map[string]string) bool {
-	for name, value := range asked {
-		if got, ok := labels[name]; !ok || got != value {
-			return false
-		}
-	}
-	return len(asked) > 0
 }
 
 // mayTake reports whether the boot that was chosen as a target is still there and

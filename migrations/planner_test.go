@@ -3,6 +3,7 @@ package migrations
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -62,8 +63,9 @@ func drawQuestion(t *rapid.T) question {
 		cold: rapid.IntRange(0, 3).Draw(t, "cold") == 0, grace: 30 * time.Second, idleBelow: 10 * time.Minute,
 		budget: rapid.Uint64Range(0, 100_000).Draw(t, "budget"),
 		avoid:  rapid.SampledFrom([]map[string]string{nil, {"rs": "old"}}).Draw(t, "avoid"),
-		placed: map[string]int{"i1": rapid.IntRange(0, 20).Draw(t, "placed")}, refused: map[statestore.SessionKey]string{},
+		placed: map[string]float64{"i1": rapid.Float64Range(0, 20).Draw(t, "placed")}, refused: map[statestore.SessionKey]string{},
 	}
+	shareLoad(q.sessions, rapid.IntRange(0, 40).Draw(t, "running"))
 	if rapid.Bool().Draw(t, "second source") {
 		q.sources = append(q.sources, "i1")
 	}
@@ -135,9 +137,9 @@ func TestPlanTakesEverySessionOnce(t *testing.T) {
 	})
 }
 
-// Replayed step by step against the loads so far: no target passes its bound, nor
-// is avoided, while one that is not has room; and nobody is left without a target
-// while anyone may take sessions.
+// Replayed step by step against the loads so far, with the load that each session
+// brings along: no target passes its bound, nor is avoided, while one that is not
+// has room; and nobody is left without a target while anyone may take sessions.
 func TestPlanKeepsToTheBound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -145,10 +147,17 @@ func TestPlanKeepsToTheBound(t *testing.T) {
 		q.mode = ModeMigrate
 		p := makePlan(q)
 		tally := routing.NewTally(q.snapshot, q.sources...)
-		_ = tally.Add("i1", q.placed["i1"])
-		room := func(id string) bool {
-			_ = tally.Add(id, 1)
-			defer tally.Add(id, -1) //nolint:errcheck // it was there a moment ago
+		given := map[string]float64{}
+		give := func(id string, load float64) {
+			before := math.Floor(given[id])
+			given[id] += load
+			_ = tally.Add(id, int(math.Floor(given[id])-before))
+		}
+		give("i1", q.placed["i1"])
+		room := func(id string, load float64) bool {
+			more := int(math.Ceil(load))
+			_ = tally.Add(id, more)
+			defer tally.Add(id, -more) //nolint:errcheck // it was there a moment ago
 			return !tally.OverBound(id)
 		}
 		takers := 0
@@ -167,16 +176,50 @@ func TestPlanKeepsToTheBound(t *testing.T) {
 			avoided := func(in *routing.Instance) bool {
 				return carries(in.Labels, q.avoid) || q.refused[s.key] == in.ID
 			}
-			bad := !room(s.target.Instance) || avoided(q.snapshot.Lookup(s.target.Instance))
+			bad := !room(s.target.Instance, s.load) || avoided(q.snapshot.Lookup(s.target.Instance))
 			for in := range q.snapshot.Instances() {
 				may := q.snapshot.Eligible(in.ID) && !slices.Contains(q.sources, in.ID)
-				if bad && may && !avoided(in) && room(in.ID) {
+				if bad && may && !avoided(in) && room(in.ID, s.load) {
 					t.Fatalf("%s got a session, though %s has room", s.target.Instance, in.ID)
 				}
 			}
-			_ = tally.Add(s.target.Instance, 1)
+			give(s.target.Instance, s.load)
 		}
 	})
+}
+
+// What runs on an instance is shared among the sessions that were active lately,
+// and no session counts for more than one request.
+func TestShareLoad(t *testing.T) {
+	t.Parallel()
+	sessions := []session{
+		{idle: time.Second, left: time.Hour}, {idle: 9 * time.Minute, left: time.Hour},
+		{idle: 11 * time.Minute, left: time.Hour}, {idle: time.Minute},
+	}
+	for inFlight, want := range map[int]float64{0: 0, 1: 0.5, 2: 1, 7: 1} {
+		shareLoad(sessions, inFlight)
+		for i, want := range []float64{want, want, 0, 0} {
+			if sessions[i].load != want {
+				t.Errorf("of %d requests session %d brings %v, want %v", inFlight, i, sessions[i].load, want)
+			}
+		}
+	}
+}
+
+// What targets were given is forgotten as their heartbeats come to tell of it.
+func TestUnseenLoadFades(t *testing.T) {
+	t.Parallel()
+	var u unseen
+	now := time.Now()
+	u.add(now, "a", 8)
+	u.add(now.Add(unseenHalf), "a", 2)
+	u.add(now, "b", 0)
+	if u.load["a"] != 6 || len(u.load) != 1 {
+		t.Errorf("after one half life: %v", u.load)
+	}
+	if u.fade(now.Add(20 * unseenHalf)); len(u.load) != 0 {
+		t.Errorf("in the end: %v", u.load)
+	}
 }
 
 // The same question has the same answer, in whatever order the sessions come.

@@ -106,6 +106,7 @@ func (d *drain) look(ctx context.Context) (*view, error) {
 func (d *drain) scan(ctx context.Context, s *source, now *view, still map[statestore.SessionKey]intent) error {
 	boot := present(&now.fleet, s.owner)
 	later := successor(&now.fleet, s.owner)
+	from := len(now.sessions)
 	for v, err := range d.store.SessionsOf(ctx, d.job.Pool, s.owner.Instance) {
 		if err != nil {
 			return fmt.Errorf("read the sessions of %s: %w", s.owner.Instance, err)
@@ -119,6 +120,9 @@ func (d *drain) scan(ctx context.Context, s *source, now *view, still map[states
 		still[one.key] = one.intent(false)
 		now.sessions = append(now.sessions, one.session)
 		now.bound[s.owner.Instance]++
+	}
+	if boot != nil {
+		shareLoad(now.sessions[from:], boot.LastBeat.Running+boot.LastBeat.Waiting)
 	}
 	return nil
 }
