@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -173,11 +172,10 @@ func registerBench(ctx context.Context, addr string) (string, error) {
 // the last one answered. It begins a new session before one gets too large.
 type appendClient struct {
 	*load.Conn
-	addr, incarnation, handle, session string
-	n, perSession, life                int
-	value                              []byte
-	request                            bytes.Buffer
-	body                               bytes.Buffer
+	addr, incarnation, session string
+	n, perSession, life        int
+	handle, value              []byte
+	request, body              []byte
 }
 
 func newAppendClient(ctx context.Context, addr, incarnation string, i, size int) (*appendClient, error) {
@@ -216,7 +214,7 @@ func (c *appendClient) begin() error {
 	if err := json.Unmarshal(body, &hint); err != nil || status != http.StatusOK {
 		return fmt.Errorf("route: status %d: %s", status, body)
 	}
-	c.handle = hint.Handle
+	c.handle = []byte(hint.Handle)
 	return nil
 }
 
@@ -229,29 +227,37 @@ func (c *appendClient) Next() error {
 	}
 	c.n++
 	c.build()
-	status, body, err := c.Do(c.request.Bytes())
+	status, body, err := c.Do(c.request)
 	if err != nil {
 		return fmt.Errorf("append: %w", err)
 	}
-	_, rest, found := strings.Cut(string(body), `"handle":"`)
+	_, rest, found := bytes.Cut(body, handleMember)
 	if status != http.StatusOK || !found {
 		return fmt.Errorf("append: status %d: %s", status, body)
 	}
-	c.handle, _, _ = strings.Cut(rest, `"`)
+	rest, _, _ = bytes.Cut(rest, handleMember[len(handleMember)-1:])
+	c.handle = append(c.handle[:0], rest...)
 	return nil
 }
 
+var handleMember = []byte(`"handle":"`)
+
 // build renders the request of the next append.
 func (c *appendClient) build() {
-	c.body.Reset()
-	fmt.Fprintf(&c.body, `{"op":"%s-%d","handle":"%s","instance":"%s","incarnation":"%s","turns":[{"value":`,
-		c.session, c.n, c.handle, benchInstance, c.incarnation)
-	c.body.Write(c.value)
-	c.body.WriteString(`}]}`)
-	c.request.Reset()
-	fmt.Fprintf(&c.request, "POST /v1/sessions/%s-%d/turns HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
-		c.session, c.life, c.addr, c.body.Len())
-	c.request.Write(c.body.Bytes())
+	b := append(c.body[:0], `{"op":"`...)
+	b = append(b, c.session...)
+	b = strconv.AppendInt(append(b, '-'), int64(c.n), 10)
+	b = append(append(b, `","handle":"`...), c.handle...)
+	b = append(append(b, `","instance":"`+benchInstance+`","incarnation":"`...), c.incarnation...)
+	b = append(append(b, `","turns":[{"value":`...), c.value...)
+	c.body = append(b, `}]}`...)
+	r := append(c.request[:0], "POST /v1/sessions/"...)
+	r = append(r, c.session...)
+	r = strconv.AppendInt(append(r, '-'), int64(c.life), 10)
+	r = append(append(r, "/turns HTTP/1.1\r\nHost: "...), c.addr...)
+	r = append(r, "\r\nContent-Type: application/json\r\nContent-Length: "...)
+	r = strconv.AppendInt(r, int64(len(c.body)), 10)
+	c.request = append(append(r, "\r\n\r\n"...), c.body...)
 }
 
 // pushClient sends a body of the same size to the bare handler.
@@ -265,7 +271,7 @@ func newPushClient(ctx context.Context, addr string, i int, like *appendClient) 
 	if err != nil {
 		return nil, err
 	}
-	head := "POST /" + strconv.Itoa(i) + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: " + strconv.Itoa(len(like.value)) + "\r\n\r\n"
+	head := "POST /" + strconv.Itoa(i) + "/turns HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: " + strconv.Itoa(len(like.value)) + "\r\n\r\n"
 	return &pushClient{Conn: conn, request: append([]byte(head), like.value...)}, nil
 }
 
