@@ -20,7 +20,6 @@ const fleetPoll = 500 * time.Millisecond
 // fleetStore is what the fleet's image is made from.
 type fleetStore interface {
 	FleetView(ctx context.Context) (statestore.FleetView, error)
-	Policies(ctx context.Context) (map[string]statestore.Policy, error)
 }
 
 // fleetTimeout bounds a read of the registry that no caller waits for.
@@ -38,7 +37,6 @@ type fleet struct {
 // fleetImage is everything known of the fleet at one version. It is immutable.
 type fleetImage struct {
 	view      statestore.FleetView
-	policies  map[string]statestore.Policy
 	pools     map[string]*pool
 	instances map[string]*statestore.Instance
 	models    map[string]string // model name → pool
@@ -173,23 +171,18 @@ func (f *fleet) refresh(ctx context.Context) error {
 		return nil // it has all that was stored before the question
 	}
 	number := f.began.Add(1)
-	policies, err := f.store.Policies(ctx)
-	if err != nil {
-		return fmt.Errorf("read policies: %w", err)
-	}
 	view, err := f.store.FleetView(ctx)
 	if err != nil {
 		return fmt.Errorf("read fleet: %w", err)
 	}
-	f.image.Store(f.now().advance(number, view, policies))
+	f.image.Store(f.now().advance(number, view))
 	return nil
 }
 
 // advance builds the image that follows i; what has not changed is taken over.
-func (i *fleetImage) advance(number uint64, view statestore.FleetView, policies map[string]statestore.Policy) *fleetImage {
-	next := &fleetImage{view: view, policies: policies, number: number, read: time.Now(), loaded: true}
-	samePolicies := maps.EqualFunc(i.policies, policies, func(a, b statestore.Policy) bool { return a.Version == b.Version })
-	if i.loaded && samePolicies && view.Version == i.view.Version {
+func (i *fleetImage) advance(number uint64, view statestore.FleetView) *fleetImage {
+	next := &fleetImage{view: view, number: number, read: time.Now(), loaded: true}
+	if i.loaded && view.Version == i.view.Version {
 		next.pools, next.instances, next.models, next.broken = i.pools, i.instances, i.models, i.broken
 		return next
 	}
@@ -200,7 +193,7 @@ func (i *fleetImage) advance(number uint64, view statestore.FleetView, policies 
 		next.instances[in.ID] = in
 		byPool[in.Pool] = append(byPool[in.Pool], routingInstance(in))
 	}
-	for name := range policies {
+	for name := range view.Policies {
 		if _, ok := byPool[name]; !ok {
 			byPool[name] = nil // a pool exists from its first policy on
 		}
@@ -215,7 +208,7 @@ func (i *fleetImage) advance(number uint64, view statestore.FleetView, policies 
 	next.pools, next.models, next.broken = make(map[string]*pool, len(byPool)), map[string]string{}, map[string]error{}
 	// In order, so that every process gives a model that two pools list to the same.
 	for _, name := range slices.Sorted(maps.Keys(byPool)) {
-		next.addPool(name, policies[name], byPool[name], i.pools[name])
+		next.addPool(name, view.Policies[name], byPool[name], i.pools[name])
 	}
 	return next
 }

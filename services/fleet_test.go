@@ -15,11 +15,10 @@ import (
 
 // registry is a fleet as a test wants it.
 type registry struct {
-	mu       sync.Mutex
-	view     statestore.FleetView
-	policies map[string]statestore.Policy
-	reads    int
-	hold     chan struct{}
+	mu    sync.Mutex
+	view  statestore.FleetView
+	reads int
+	hold  chan struct{}
 }
 
 func (r *registry) FleetView(ctx context.Context) (statestore.FleetView, error) {
@@ -37,8 +36,15 @@ func (r *registry) FleetView(ctx context.Context) (statestore.FleetView, error) 
 	return view, nil
 }
 
-func (r *registry) Policies(context.Context) (map[string]statestore.Policy, error) {
-	return maps.Clone(r.policies), nil
+// put replaces the policy of a pool.
+func (r *registry) put(pool, doc string) {
+	policies := maps.Clone(r.view.Policies)
+	if policies == nil {
+		policies = map[string]statestore.Policy{}
+	}
+	policies[pool] = statestore.Policy{Version: policies[pool].Version + 1, Doc: []byte(doc)}
+	r.view.Policies = policies
+	r.view.Version++
 }
 
 // add puts the ready instances from..to-1 into a pool.
@@ -61,9 +67,9 @@ func TestABrokenPolicyHoldsUpNobody(t *testing.T) {
 		"absurd": `{"ring":{"slots":3}}`,
 		"fine":   `{"retention_ms":7200000}`,
 	}
-	r := &registry{policies: map[string]statestore.Policy{}}
+	r := new(registry)
 	for name, doc := range policies {
-		r.policies[name] = statestore.Policy{Version: 1, Doc: []byte(doc)}
+		r.put(name, doc)
 		r.add(name, 0, 2)
 	}
 	f := newFleet(r)
@@ -86,11 +92,11 @@ func TestABrokenPolicyHoldsUpNobody(t *testing.T) {
 	if err := f.poll(t.Context()); err != nil || f.now().pools["absurd"].snapshot.Len() != 5 {
 		t.Errorf("a broken pool does not follow its members: %v", err)
 	}
-	r.policies["broken"] = statestore.Policy{Version: 2, Doc: []byte(`{"retention_ms":3600000}`)}
+	r.put("broken", `{"retention_ms":3600000}`)
 	if err := f.poll(t.Context()); err != nil || f.now().pools["broken"].policy.lifetimes.Retention.Hours() != 1 {
 		t.Errorf("a mended pool stays broken: %v", err)
 	}
-	r.policies["broken"] = statestore.Policy{Version: 3, Doc: []byte(`[]`)}
+	r.put("broken", `[]`)
 	if err := f.poll(t.Context()); err == nil || f.now().pools["broken"].policy.lifetimes.Retention.Hours() != 1 {
 		t.Errorf("a policy that cannot be read does not leave the last one in force: %v", err)
 	}
@@ -99,9 +105,9 @@ func TestABrokenPolicyHoldsUpNobody(t *testing.T) {
 // A model that two pools list means the same one in every process.
 func TestAModelListedTwiceMeansOnePool(t *testing.T) {
 	t.Parallel()
-	r := &registry{policies: map[string]statestore.Policy{}}
+	r := new(registry)
 	for _, name := range []string{"b", "c", "a"} {
-		r.policies[name] = statestore.Policy{Version: 1, Doc: []byte(`{"models":["m"]}`)}
+		r.put(name, `{"models":["m"]}`)
 	}
 	for range 20 {
 		f := newFleet(r)

@@ -41,7 +41,7 @@ func (s *Server) listPools(ctx context.Context, _ *struct{}) (*listPoolsOutput, 
 		p := image.pools[name]
 		out.Body.Pools = append(out.Body.Pools, poolDocument{
 			Pool: name, Instances: p.snapshot.Len(), Models: p.policy.Models,
-			PolicyVersion: image.policies[name].Version, SnapshotVersion: p.snapshot.Version(),
+			PolicyVersion: image.view.Policies[name].Version, SnapshotVersion: p.snapshot.Version(),
 		})
 	}
 	return out, nil
@@ -81,7 +81,7 @@ func (s *Server) getPolicy(ctx context.Context, in *policyInput) (*policyOutput,
 	}
 	image := s.fleet.now()
 	out := new(policyOutput)
-	out.Body.Version, out.Body.Policy = image.policies[in.Pool].Version, p.policy.PoolPolicy
+	out.Body.Version, out.Body.Policy = image.view.Policies[in.Pool].Version, p.policy.PoolPolicy
 	return out, nil
 }
 

@@ -110,13 +110,14 @@ func (i *Instance) EffectiveWeight() int {
 	return i.Weight
 }
 
-// FleetView is all instances at one moment. Equal versions are equal views but
-// for Now.
+// FleetView is all instances and policies at one moment. Equal versions are equal
+// views but for Now.
 type FleetView struct {
 	// Version grows with every change, Members only with those that are more
 	// than a heartbeat.
 	Version, Members uint64
-	Instances        []Instance // ordered by id
+	Instances        []Instance        // ordered by id
+	Policies         map[string]Policy // by pool
 	Now              Millis
 }
 

@@ -124,9 +124,8 @@ type Lease struct {
 
 // Policies are the pools' settings, kept as JSON that services understand.
 type Policies interface {
-	// Policies returns all pools' policies.
-	Policies(ctx context.Context) (map[string]Policy, error)
-	// PutPolicy replaces a policy; its version grows by one.
+	// PutPolicy replaces a policy; its version grows by one. It is read in a
+	// [FleetView], together with the instances that it is about.
 	PutPolicy(ctx context.Context, pool string, doc []byte) (Policy, error)
 }
 

@@ -170,6 +170,16 @@ func (s *Store) FleetView(ctx context.Context) (statestore.FleetView, error) {
 	err := s.read(ctx, func(r *reader) error {
 		v = statestore.FleetView{
 			Version: fromBE64(r.get(bMeta, kVersion)), Members: fromBE64(r.get(bMeta, kMembers)), Now: r.now,
+			Policies: map[string]statestore.Policy{},
+		}
+		err := r.each(bPolicies, nil, func(k, b []byte) (bool, error) {
+			var p statestore.Policy
+			err := decodeJSON(bPolicies, b, &p)
+			v.Policies[string(k)] = p
+			return err == nil, err
+		})
+		if err != nil {
+			return err
 		}
 		return r.each(bInstances, nil, func(_, b []byte) (bool, error) {
 			var inst statestore.Instance

@@ -8,20 +8,6 @@ import (
 	"berth/statestore"
 )
 
-// Policies reads the policies of all pools.
-func (s *Store) Policies(ctx context.Context) (map[string]statestore.Policy, error) {
-	policies := map[string]statestore.Policy{}
-	err := s.read(ctx, func(r *reader) error {
-		return r.each(bPolicies, nil, func(k, b []byte) (bool, error) {
-			var p statestore.Policy
-			err := decodeJSON(bPolicies, b, &p)
-			policies[string(k)] = p
-			return err == nil, err
-		})
-	})
-	return policies, err
-}
-
 // PutPolicy replaces the policy of a pool.
 func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (statestore.Policy, error) {
 	if err := statestore.ValidateName("pool", pool); err != nil {
@@ -35,7 +21,7 @@ func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (statest
 		}
 		p = statestore.Policy{Version: p.Version + 1, Doc: doc}
 		w.putJSON(bPolicies, []byte(pool), &p)
-		w.emit(statestore.Event{Kind: statestore.EventFleet})
+		w.fleetChanged("", members)
 		return nil
 	})
 	return p, err

@@ -252,7 +252,6 @@ func TestEveryCallAfterCloseIsUnavailable(t *testing.T) {
 		"FinishTask":    second(s.FinishTask(ctx, i1, "t", statestore.TaskAnswer{Result: statestore.TaskDone})),
 		"TasksOf":       second(s.TasksOf(ctx, "j")),
 		"DropTasks":     s.DropTasks(ctx, "j"),
-		"Policies":      second(s.Policies(ctx)),
 		"PutPolicy":     second(s.PutPolicy(ctx, "p", nil)),
 		"SigningKeys":   second(s.SigningKeys(ctx)),
 		"Watch":         second(s.Watch(ctx)),

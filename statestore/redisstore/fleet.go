@@ -244,7 +244,7 @@ func (t *tx) fenceHealth(l statestore.Lease, seen string) error {
 
 // FleetView reads the registry.
 func (s *Store) FleetView(ctx context.Context) (statestore.FleetView, error) {
-	keys := []string{s.table(tCounters), s.table(tInstances), s.table(tBeats)}
+	keys := []string{s.table(tCounters), s.table(tInstances), s.table(tBeats), s.table(tPolicies)}
 	reply, err := s.read(ctx, fleetFn, keys)
 	if err != nil {
 		return statestore.FleetView{}, err
@@ -253,7 +253,14 @@ func (s *Store) FleetView(ctx context.Context) (statestore.FleetView, error) {
 	if err != nil {
 		return statestore.FleetView{}, err
 	}
-	v := statestore.FleetView{Now: a.millis(0), Version: a.uint(1), Members: a.uint(2)}
+	v := statestore.FleetView{Now: a.millis(0), Version: a.uint(1), Members: a.uint(2), Policies: map[string]statestore.Policy{}}
+	for pool, text := range pairs(a.list(5)) {
+		var p statestore.Policy
+		if err := decodeJSON(tPolicies, text, &p); err != nil {
+			return statestore.FleetView{}, err
+		}
+		v.Policies[pool] = p
+	}
 	stored, beating := pairs(a.list(3)), pairs(a.list(4))
 	for _, id := range slices.Sorted(maps.Keys(stored)) {
 		var inst statestore.Instance

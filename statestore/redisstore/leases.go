@@ -80,23 +80,6 @@ func number(text string) uint64 {
 	return n
 }
 
-// Policies reads the policies of all pools.
-func (s *Store) Policies(ctx context.Context) (map[string]statestore.Policy, error) {
-	t, err := s.peek(ctx, cell{tPolicies, "*"})
-	if err != nil {
-		return nil, err
-	}
-	policies := map[string]statestore.Policy{}
-	for pool, text := range t.whole[tPolicies] {
-		var p statestore.Policy
-		if err := decodeJSON(tPolicies, text, &p); err != nil {
-			return nil, err
-		}
-		policies[pool] = p
-	}
-	return policies, nil
-}
-
 // PutPolicy replaces the policy of a pool.
 func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (p statestore.Policy, err error) {
 	if err := statestore.ValidateName("pool", pool); err != nil {
@@ -108,7 +91,7 @@ func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (p state
 			return err
 		}
 		p = statestore.Policy{Version: p.Version + 1, Doc: doc}
-		t.tell(statestore.Event{Kind: statestore.EventFleet})
+		t.fleetChanged("", members)
 		return t.setJSON(tPolicies, pool, &p)
 	})
 	return p, err

@@ -360,6 +360,10 @@ func fleetVersions(w *world) {
 	next.Incarnation = statestore.IncarnationDigest("next")
 	w.register(next)
 	step("another boot", true)
+	w.ok("put a policy", second(w.store.PutPolicy(w.ctx, "llama", []byte(`{}`))))
+	step("a policy", true)
+	w.ok("put a policy", second(w.store.PutPolicy(w.ctx, "llama", []byte(`{}`))))
+	step("the same policy again", true)
 	w.ok("deregister", w.store.Deregister(w.ctx, statestore.Owner{Instance: "a"}))
 	step("deregister", true)
 }
