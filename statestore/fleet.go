@@ -72,6 +72,7 @@ type Instance struct {
 	Job       string    `json:"job,omitempty"` // that drains it
 	Override  Override  `json:"override"`
 
+	DownSince Millis `json:"down_since,omitempty"` // 0: it is not down
 	// Displaced says that another instance registered with this one's address and
 	// rank since this one was last heard of: addresses are reused.
 	Displaced bool `json:"displaced,omitempty"`
@@ -93,6 +94,23 @@ func (i *Instance) Standing() Health {
 		return Suspect
 	}
 	return i.Health
+}
+
+// GoneFor is how long the instance has been down without being heard of, 0 if it is
+// not or was.
+func (i *Instance) GoneFor(now Millis) time.Duration {
+	if i.Health != Down || i.DownSince == 0 || i.BeatAt > i.DownSince {
+		return 0
+	}
+	return max(0, now.Sub(i.DownSince))
+}
+
+// Judge gives the instance a new health.
+func (i *Instance) Judge(h Health, now Millis) {
+	i.Health, i.DownSince = h, 0
+	if h == Down {
+		i.DownSince = now
+	}
 }
 
 // SamePlace reports whether both say that they are reached at the same address and
@@ -143,6 +161,10 @@ type Fleet interface {
 	// the highest seen is a LeaseHeldError. Unknown or stale instances are
 	// left out silently: they are gone.
 	SetHealth(ctx context.Context, l Lease, verdicts map[Owner]Health) error
+	// RemoveGone removes those of the boots that have been down for at least that
+	// long and sent no heartbeat since, and returns them. It is fenced as SetHealth
+	// is.
+	RemoveGone(ctx context.Context, l Lease, boots []Owner, after time.Duration) ([]Owner, error)
 	// SetOverride replaces the operator's word.
 	SetOverride(ctx context.Context, id string, o Override) (Instance, error)
 	// FleetView reads everything at one moment.

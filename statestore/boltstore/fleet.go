@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"berth/statestore"
 )
@@ -131,11 +132,36 @@ func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[
 			if !found || inst.Incarnation != who.Incarnation || inst.Health == health {
 				continue
 			}
-			inst.Health = health
+			inst.Judge(health, w.now)
 			w.putInstance(&inst, members)
 		}
 		return nil
 	})
+}
+
+// RemoveGone removes boots that have been down for long.
+func (s *Store) RemoveGone(ctx context.Context, l statestore.Lease, boots []statestore.Owner, after time.Duration) (removed []statestore.Owner, err error) {
+	err = s.write(ctx, func(w *writer) error {
+		removed = nil
+		if err := w.fenceHealth(l); err != nil {
+			return err
+		}
+		for _, who := range boots {
+			var inst statestore.Instance
+			found, err := w.getJSON(bInstances, []byte(who.Instance), &inst)
+			if err != nil {
+				return err
+			}
+			if !found || inst.Owner() != who || inst.Health != statestore.Down || inst.GoneFor(w.now) < after {
+				continue
+			}
+			w.delete(bInstances, []byte(who.Instance))
+			w.fleetChanged(who.Instance, members)
+			removed = append(removed, who)
+		}
+		return nil
+	})
+	return removed, err
 }
 
 // fenceHealth refuses a holder that another has succeeded: in the lease itself,

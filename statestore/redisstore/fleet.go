@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"berth/statestore"
 )
@@ -158,9 +159,7 @@ func (s *Store) Deregister(ctx context.Context, who statestore.Owner) error {
 		if _, err := t.present(who); err != nil {
 			return err
 		}
-		t.drop(tInstances, who.Instance)
-		t.drop(tBeats, who.Instance)
-		t.fleetChanged(who.Instance, members)
+		t.removeInstance(who.Instance)
 		return nil
 	})
 }
@@ -216,13 +215,47 @@ func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[
 			if !found || inst.Incarnation != who.Incarnation || inst.Health == health {
 				continue
 			}
-			inst.Health = health
+			inst.Judge(health, t.now)
 			if err := t.putInstance(inst); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// RemoveGone removes boots that have been down for long.
+func (s *Store) RemoveGone(ctx context.Context, l statestore.Lease, boots []statestore.Owner, after time.Duration) (removed []statestore.Owner, err error) {
+	seen := "health token " + l.Name
+	cells := []cell{{tLeases, l.Name}, {tCounters, seen}}
+	for _, who := range boots {
+		cells = append(cells, instanceCells(who.Instance)...)
+	}
+	err = s.transact(ctx, cells, func(t *tx) error {
+		removed = nil
+		if err := t.fenceHealth(l, seen); err != nil {
+			return err
+		}
+		for _, who := range boots {
+			inst, found, err := t.instance(who.Instance)
+			if err != nil {
+				return err
+			}
+			if !found || inst.Owner() != who || inst.Health != statestore.Down || inst.GoneFor(t.now) < after {
+				continue
+			}
+			t.removeInstance(who.Instance)
+			removed = append(removed, who)
+		}
+		return nil
+	})
+	return removed, err
+}
+
+func (t *tx) removeInstance(id string) {
+	t.drop(tInstances, id)
+	t.drop(tBeats, id)
+	t.fleetChanged(id, members)
 }
 
 // fenceHealth refuses a holder that another has succeeded: in the lease itself, or

@@ -17,6 +17,7 @@ func fleetTraces() []trace {
 		{"a lifecycle changes only from where it is", fleetLifecycle},
 		{"a lifecycle is fenced by the token of the job", fleetLifecycleFenced},
 		{"health is written by the holder of the lease", fleetHealth},
+		{"only what has been down for long and silent since is removed as gone", fleetGone},
 		{"an operator's word stands until it is taken back", fleetOverride},
 		{"equal versions are equal views", fleetVersions},
 	}
@@ -134,75 +135,6 @@ func fleetOtherPool(w *world) {
 	equal(w, "instances", len(w.fleet().Instances), 0)
 }
 
-func fleetDisplaces(w *world) {
-	at := func(id string, rank int) statestore.InstanceSpec {
-		s := spec(id)
-		s.Rank = &rank
-		return s
-	}
-	a, b, rankless := w.register(at("a", 0)), at("b", 0), spec("c")
-	rankless.Rank = nil
-	w.register(at("d", 1))
-	w.register(rankless)
-	all := func() []statestore.Owner {
-		var owners []statestore.Owner
-		for _, i := range w.fleet().Instances {
-			owners = append(owners, i.Owner())
-		}
-		return append(owners, statestore.Owner{Instance: "ghost", Incarnation: "x"})
-	}
-	displaced := func(act string, want ...string) {
-		w.Helper()
-		got := []string{}
-		for _, i := range w.fleet().Instances {
-			if (i.Standing() == statestore.Suspect) != i.Displaced || i.Health != statestore.Healthy {
-				w.Fatalf("%s: displaced %v, health %q, standing %q", act, i.Displaced, i.Health, i.Standing())
-			}
-			if i.Displaced {
-				got = append(got, i.ID)
-			}
-		}
-		equal(w, act, got, append([]string{}, want...))
-	}
-	take := func(s statestore.InstanceSpec) {
-		w.Helper()
-		i, err := w.store.Register(w.ctx, s, all()...)
-		w.ok("register "+s.ID, err)
-		if i.Displaced {
-			w.Fatalf("%s is displaced by itself", s.ID)
-		}
-	}
-	before := w.fleet()
-	take(b)
-	displaced("b comes", "a")
-	if v := w.fleet(); v.Members <= before.Members {
-		w.Fatal("members did not change")
-	}
-	_, err := w.store.SetOverride(w.ctx, "a", statestore.Override{})
-	w.ok("override", err)
-	displaced("an operator's word of a", "a")
-	w.beat(a, statestore.Heartbeat{})
-	displaced("a is heard of")
-	take(b)
-	displaced("b registers again", "a")
-	take(at("a", 0))
-	displaced("a registers again", "b")
-
-	rebooted := at("b", 0)
-	rebooted.Incarnation = statestore.IncarnationDigest("another boot")
-	gone := w.instance("b")
-	stale := gone.Owner()
-	take(rebooted)
-	displaced("b boots", "a")
-	moved := at("a", 0)
-	moved.Address = "10.0.0.1:8000"
-	take(moved)
-	displaced("a is elsewhere")
-	_, err = w.store.Register(w.ctx, at("e", 0), stale, a.Owner())
-	w.ok("register e", err)
-	displaced("e comes, and others are not as they were said to be")
-}
-
 // R31: the old pod's delete comes after the new one's registration.
 func fleetDeregisters(w *world) {
 	old := w.register(spec("a"))
@@ -278,27 +210,6 @@ func fleetLifecycleFenced(w *world) {
 	equal(w, "the state", w.instance("a").Lifecycle, statestore.Draining)
 	_, err = drain(taken.Ref(), statestore.Drained)
 	w.ok("drained", err)
-}
-
-func fleetHealth(w *world) {
-	w.shorten()
-	i := w.register(spec("a"))
-	first, err := w.store.AcquireLease(w.ctx, "health", "one", w.lives.Affinity)
-	w.ok("lease", err)
-	ghost := statestore.Owner{Instance: "ghost", Incarnation: "x"}
-	before := statestore.Owner{Instance: "a", Incarnation: "before"}
-	w.ok("health", w.store.SetHealth(w.ctx, first, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Suspect, ghost: statestore.Down, before: statestore.Down}))
-	equal(w, "health", w.instance("a").Health, statestore.Suspect)
-	equal(w, "instances", len(w.fleet().Instances), 1)
-	w.pass(w.lives.Affinity)
-	next, err := w.store.AcquireLease(w.ctx, "health", "two", time.Hour)
-	w.ok("lease", err)
-	w.ok("health", w.store.SetHealth(w.ctx, next, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Down}))
-	err = w.store.SetHealth(w.ctx, first, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Healthy})
-	refusedByLease(w, err, next.Token)
-	equal(w, "health", w.instance("a").Health, statestore.Down)
-	w.ok("health", w.store.SetHealth(w.ctx, next, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Healthy}))
-	equal(w, "health", w.instance("a").Health, statestore.Healthy)
 }
 
 func fleetOverride(w *world) {
