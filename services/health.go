@@ -40,6 +40,9 @@ func (s *Server) judgeHealth(ctx context.Context, watch *silences) error {
 	if err != nil {
 		return err
 	}
+	if err := s.removeGone(ctx, lease, &view); err != nil {
+		return err
+	}
 	verdicts := watch.judge(view.Instances, time.Now())
 	if len(verdicts) == 0 {
 		return nil

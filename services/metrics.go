@@ -31,6 +31,7 @@ type metrics struct {
 	recovers  *prometheus.CounterVec
 	claims    *prometheus.CounterVec
 	lost      prometheus.Counter
+	removed   prometheus.Counter
 	prompted  prometheus.Counter
 	cached    prometheus.Counter
 	unknown   prometheus.Counter
@@ -64,6 +65,7 @@ func newMetrics(s *Server) *metrics {
 	m.recovers = counter("recoveries_total", "Recoveries by mode and plan.", "mode", "plan")
 	m.claims = counter("cross_instance_jumps_total", "Sessions taken over, by cause.", "cause")
 	m.lost = counter("lost_versions_accepted_total", "Versions whose loss a claimant accepted.").WithLabelValues()
+	m.removed = counter("instances_removed_total", "Instances that this process removed since they were gone for long.").WithLabelValues()
 	m.prompted = counter("kv_tokens_prompted_total", "Prompt tokens of requests that told what was cached.").WithLabelValues()
 	m.cached = counter("kv_tokens_cached_total", "Prompt tokens found in a KV cache.").WithLabelValues()
 	m.unknown = counter("kv_requests_unknown_total", "Requests whose usage did not tell what was cached.").WithLabelValues()

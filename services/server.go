@@ -41,6 +41,7 @@ type Options struct {
 	HeartbeatEvery time.Duration
 	SuspectAfter   time.Duration // of silence
 	DownAfter      time.Duration // of silence
+	GoneAfter      time.Duration // of being down, after which an instance is removed
 	TaskLease      time.Duration
 	JobLease       time.Duration
 
@@ -61,6 +62,7 @@ func (o Options) withDefaults() Options {
 	orDuration(&o.HeartbeatEvery, 2*time.Second)
 	orDuration(&o.SuspectAfter, 6*time.Second)
 	orDuration(&o.DownAfter, 15*time.Second)
+	orDuration(&o.GoneAfter, time.Hour)
 	orDuration(&o.TaskLease, time.Minute)
 	orDuration(&o.JobLease, 10*time.Second)
 	orDuration(&o.BodyTimeout, 5*time.Second)
@@ -93,6 +95,7 @@ type Server struct {
 	metrics  *metrics
 	jobs     *migrations.Runner
 	wakeups  *wakeups
+	gone     *goneWatch
 	tagKey   [sha256.Size]byte
 
 	router   *chi.Mux
@@ -121,7 +124,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		options: o, store: o.Store, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
-		fleet: newFleet(o.Store), wakeups: newWakeups(), tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
+		fleet: newFleet(o.Store), wakeups: newWakeups(), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
+		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	if s.bindings, err = newBindings(o.Store, o); err != nil {
 		return nil, fmt.Errorf("make the binding cache: %w", err)

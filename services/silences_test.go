@@ -132,7 +132,7 @@ func TestAWatcherThatComesBackHealsNobody(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
 	store := &leased{token: 1, in: w.in}
-	s := &Server{store: store, log: slog.New(slog.DiscardHandler), fleet: newFleet(nil)}
+	s := &Server{store: store, log: slog.New(slog.DiscardHandler), fleet: newFleet(nil), gone: newGoneWatch(time.Hour, time.Minute)}
 	look := func() statestore.Health {
 		if err := s.judgeHealth(t.Context(), w.watch); err != nil {
 			t.Fatal(err)

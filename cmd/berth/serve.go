@@ -38,6 +38,7 @@ type serveCmd struct {
 	Heartbeat      time.Duration `default:"2s" env:"BERTH_HEARTBEAT" help:"Heartbeat interval told to workers."`
 	SuspectAfter   time.Duration `default:"6s" env:"BERTH_SUSPECT_AFTER" help:"Silence after which an instance takes no new sessions."`
 	DownAfter      time.Duration `default:"15s" env:"BERTH_DOWN_AFTER" help:"Silence after which an instance's sessions fail over."`
+	GoneAfter      time.Duration `default:"1h" env:"BERTH_GONE_AFTER" help:"Time an instance that is down is kept before it is removed."`
 	MaxConnections int           `default:"16384" env:"BERTH_MAX_CONNECTIONS" help:"Connections accepted at once."`
 	ShutdownDelay  time.Duration `default:"1s" env:"BERTH_SHUTDOWN_DELAY" help:"Time between failing readiness and closing the port at shutdown, for load balancers to notice."`
 	ShutdownGrace  time.Duration `default:"10s" env:"BERTH_SHUTDOWN_GRACE" help:"Time for running calls to end at shutdown."`
@@ -92,7 +93,7 @@ func (c *serveCmd) options(store serverStore, tokens *services.Tokens, log *slog
 	return services.Options{
 		Store: store, Logger: log, Process: process, Version: version(), Tokens: tokens, SessionHeaders: c.SessionHeaders,
 		CacheEntries: c.CacheEntries, CacheTTL: c.CacheTTL, MissRate: c.MissRate, StoreTimeout: c.StoreTimeout,
-		HeartbeatEvery: c.Heartbeat, SuspectAfter: c.SuspectAfter, DownAfter: c.DownAfter,
+		HeartbeatEvery: c.Heartbeat, SuspectAfter: c.SuspectAfter, DownAfter: c.DownAfter, GoneAfter: c.GoneAfter,
 	}
 }
 
