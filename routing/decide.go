@@ -59,7 +59,8 @@ const (
 	stateless standing = iota // no session
 	loose                     // no live binding
 	held                      // a live binding that holds
-	leaving                   // it would hold, and its owner should let go
+	leaving                   // it would hold, and its owner fails
+	shed                      // it would hold, and its owner has too much to bear
 	replaced                  // only the incarnation is another
 	orphaned                  // any other live binding
 )
@@ -72,6 +73,7 @@ const (
 //     It lets go of a binding older than MinStick when the owner's breaker is
 //     not closed, and of one older than MaxAge when the owner is over its
 //     bound, if the walk has an eligible instance under its bound: breaker.
+//     For load alone, few leave at a time (see shedSpell).
 //  2. Any other live binding goes to the walk's first eligible instance:
 //     replaced when only the incarnation differs, otherwise failover.
 //  3. Without a live binding the walk's first eligible instance under its
@@ -134,10 +136,8 @@ func (s *Snapshot) standing(req *Request, rec *Record) (owner int, stands standi
 		return owner, orphaned
 	case s.instances[owner].Incarnation != rec.Incarnation:
 		return owner, replaced
-	case s.letsGo(owner, req, rec):
-		return owner, leaving
 	}
-	return owner, held
+	return owner, s.holds(owner, req, rec)
 }
 
 // admits reports whether a request's own restrictions allow an instance.
@@ -157,13 +157,23 @@ func (s *Snapshot) admits(i int, req *Request) bool {
 	return false
 }
 
-// letsGo reports whether an owner should give a binding up that it could keep.
-func (s *Snapshot) letsGo(owner int, req *Request, rec *Record) bool {
-	p := &s.policy
-	if rec.BoundFor > p.MinStick && s.instances[owner].Breaker != BreakerClosed && !s.onTrial(owner, req) {
-		return true
+// holds tells whether an owner keeps a binding that it could keep.
+func (s *Snapshot) holds(owner int, req *Request, rec *Record) standing {
+	p, age := &s.policy, rec.BoundFor
+	if breaker := s.instances[owner].Breaker; breaker != BreakerClosed && age > p.MinStick {
+		switch {
+		case breaker == BreakerSaturated:
+			if s.shedsSaturated(owner, req.hash(), age) {
+				return shed
+			}
+		case !s.onTrial(owner, req):
+			return leaving
+		}
 	}
-	return p.MaxAge > 0 && rec.BoundFor > p.MaxAge && s.over.has(owner)
+	if p.MaxAge > 0 && age > p.MaxAge && s.over.has(owner) && s.shedsAged(owner, req.hash(), age) {
+		return shed
+	}
+	return held
 }
 
 // onTrial reports whether the request may be the instance's trial.
@@ -192,6 +202,10 @@ func (s *Snapshot) choose(stands standing, owner int, req *Request, rec *Record)
 		to, reason = s.lighterOfTwo(hash, eligible), ReasonStateless
 	case leaving:
 		if to, reason = s.ring.first(hash, roomy), ReasonBreaker; to < 0 {
+			to, reason = owner, ReasonBound
+		}
+	case shed:
+		if to, reason = s.shedTo(hash, roomy, &room), ReasonBreaker; to < 0 {
 			to, reason = owner, ReasonBound
 		}
 	case replaced:

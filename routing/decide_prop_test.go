@@ -15,7 +15,7 @@ func drawFleet(t *rapid.T) []Instance {
 	for i := range list {
 		in := &list[i]
 		in.State = rapid.SampledFrom([]State{Unknown, Warming, Ready, Ready, Ready, Draining, Drained, Suspect, Down, Cordoned}).Draw(t, "state")
-		in.Breaker = rapid.SampledFrom([]Breaker{BreakerClosed, BreakerClosed, BreakerOpen, BreakerTrial}).Draw(t, "breaker")
+		in.Breaker = rapid.SampledFrom([]Breaker{BreakerClosed, BreakerClosed, BreakerOpen, BreakerTrial, BreakerSaturated}).Draw(t, "breaker")
 		in.Weight = rapid.SampledFrom([]int{0, 50, 100, 100}).Draw(t, "weight")
 		in.RampPercent = rapid.SampledFrom([]int{0, 0, 10}).Draw(t, "ramp")
 		in.Load = Load{Running: rapid.IntRange(0, 60).Draw(t, "running"), Waiting: rapid.IntRange(0, 5).Draw(t, "waiting")}

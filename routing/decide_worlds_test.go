@@ -76,7 +76,7 @@ func keyWhoseWalkBegins(ids ...string) string {
 func eachPool(yield func(world)) {
 	states := []State{Unknown, Warming, Ready, Draining, Drained, Suspect, Down, Cordoned}
 	for _, st := range states {
-		for _, breaker := range []Breaker{BreakerClosed, BreakerOpen, BreakerTrial} {
+		for _, breaker := range []Breaker{BreakerClosed, BreakerOpen, BreakerTrial, BreakerSaturated} {
 			if st == Unknown && breaker != BreakerClosed {
 				continue // who is not there has no breaker
 			}
@@ -84,6 +84,9 @@ func eachPool(yield func(world)) {
 				for flags := range 8 {
 					if others > 1 && (others%2 == 1 || flags&4 != 0) {
 						continue // their load and shedding matter while they may be chosen
+					}
+					if breaker == BreakerSaturated && flags&1 != 0 {
+						continue // of many requests only some leave, by lot: see shed_test.go
 					}
 					yield(world{
 						ownerState: st, ownerBreaker: breaker, ownerLoaded: flags&1 != 0,
@@ -130,7 +133,7 @@ func eachRecord(w world, yield func(world)) {
 	}
 	w.record = "live"
 	for _, incarnation := range []string{"boot", "boot before"} {
-		for _, age := range []time.Duration{time.Second, 2 * time.Minute, 2 * time.Hour} {
+		for _, age := range []time.Duration{time.Second, 2 * time.Minute, 5 * time.Hour} {
 			w.incarnation, w.age = incarnation, age
 			yield(w)
 		}

@@ -189,6 +189,17 @@ func TestRingOfNobody(t *testing.T) {
 		if r.Spread() != (Spread{}) || r.first(1, newBitset(1)) != -1 {
 			t.Errorf("%s ring pretends to hold something", name)
 		}
+		if shares := r.Shares(); len(shares) != len(members) {
+			t.Errorf("%s ring: shares %v", name, shares)
+		}
+		for _, s := range r.Shares() {
+			if s != (Share{ID: s.ID}) {
+				t.Errorf("%s ring: share %+v", name, s)
+			}
+		}
+		if m := r.Movement(mustRing(t, RingOptions{}, nil)); m != (Movement{}) {
+			t.Errorf("%s ring: %+v to an empty one", name, m)
+		}
 	}
 }
 

@@ -11,11 +11,14 @@ type Share struct {
 	Fair   float64 // its points over all points, 0 to 1
 }
 
-// Shares lists what each member owns, in order of ids.
+// Shares lists what each member owns, in order of ids: nothing of an empty ring,
+// and nothing where no member has points.
 func (r *Ring) Shares() []Share {
 	owned := make([]int, len(r.ids))
-	for _, o := range r.slots {
-		owned[o]++
+	if r.placed > 0 { // else the table names an index that owns nothing, if it exists at all
+		for _, o := range r.slots {
+			owned[o]++
+		}
 	}
 	total := max(1, r.total())
 	shares := make([]Share, len(r.ids))

@@ -36,6 +36,7 @@ type Snapshot struct {
 	takes bitset // eligible for every request: ready, of some weight, breaker closed
 	roomy bitset // those of takes that are under their bound
 	over  bitset // whoever is over its bound, eligible or not
+	calm  bitset // those of roomy that carry no more than their fair share
 	crowd crowd  // of takes
 }
 
@@ -151,7 +152,7 @@ func (r *roster) at(address string) iter.Seq[int] {
 // judge works out who is eligible and who is over its bound.
 func (s *Snapshot) judge() {
 	n := len(s.instances)
-	s.takes, s.roomy, s.over = newBitset(n), newBitset(n), newBitset(n)
+	s.takes, s.roomy, s.over, s.calm = newBitset(n), newBitset(n), newBitset(n), newBitset(n)
 	s.crowd = crowd{}
 	for i := range s.instances {
 		in := &s.instances[i]
@@ -163,10 +164,15 @@ func (s *Snapshot) judge() {
 	for i := range s.instances {
 		load, weight := s.instances[i].Load.InFlight(), s.instances[i].member().effectiveWeight()
 		eligible := s.takes.has(i)
-		if s.policy.Bound.over(load, s.crowd.fairMilli(load, weight, eligible)) {
+		fair := s.crowd.fairMilli(load, weight, eligible)
+		switch {
+		case s.policy.Bound.over(load, fair):
 			s.over.add(i)
-		} else if eligible {
+		case eligible:
 			s.roomy.add(i)
+			if uint64(load)*1000 <= fair {
+				s.calm.add(i)
+			}
 		}
 	}
 }

@@ -61,18 +61,35 @@ type Breaker uint8
 
 // The states of a breaker.
 const (
-	BreakerClosed Breaker = iota
-	BreakerOpen           // takes nobody new
-	BreakerTrial          // half open: takes exactly one request, granted through Request.Trials
+	BreakerClosed    Breaker = iota
+	BreakerOpen              // failing: takes nobody new
+	BreakerTrial             // half open: takes exactly one request, granted through Request.Trials
+	BreakerSaturated         // open for load alone: takes nobody new, and what is bound to it leaves by and by
 )
 
-var breakerNames = [...]string{"closed", "open", "trial"}
+var breakerNames = [...]string{"closed", "open", "trial", "saturated"}
 
 // String is the breaker state's name.
 func (b Breaker) String() string { return nameOf(breakerNames[:], uint8(b)) }
 
+// ParseBreaker reads a name that String wrote.
+func ParseBreaker(name string) (Breaker, error) {
+	for i, n := range breakerNames {
+		if n == name {
+			return Breaker(i), nil
+		}
+	}
+	return BreakerClosed, fmt.Errorf("breaker state %q is not known", name)
+}
+
 // MarshalText writes the breaker state's name.
 func (b Breaker) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText reads the breaker state's name.
+func (b *Breaker) UnmarshalText(text []byte) (err error) {
+	*b, err = ParseBreaker(string(text))
+	return err
+}
 
 // Reason says which rule made a decision.
 type Reason uint8
