@@ -69,6 +69,9 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*jobOut
 		return nil, err
 	}
 	s.seeFleet(ctx)
+	if err := s.fleet.now().allowInstances(p, in.Body.Instances); err != nil {
+		return nil, err
+	}
 	job, existed, err := s.jobs.CreateDrain(ctx, in.Body)
 	var none *migrations.NoTargetError
 	if errors.As(err, &none) {
@@ -81,7 +84,7 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*jobOut
 	}
 	s.audit(p, "drain", "job", job.ID, "existed", existed)
 	s.seeFleet(ctx)
-	out, err := s.readJob(ctx, job.ID)
+	out, err := s.readJob(ctx, p, job.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +95,31 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*jobOut
 	return out, nil
 }
 
-func (s *Server) readJob(ctx context.Context, id string) (*jobOutput, error) {
+// allowInstances refuses instances that are in pools which the token is not for.
+func (i *fleetImage) allowInstances(p *principal, ids []string) error {
+	if len(p.pools) == 0 {
+		return nil
+	}
+	for _, id := range ids {
+		in := i.instances[id]
+		if in == nil {
+			return statestore.ErrUnknownInstance
+		}
+		if err := p.allowPool(in.Pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readJob reads a job that the bearer may see.
+func (s *Server) readJob(ctx context.Context, p *principal, id string) (*jobOutput, error) {
 	job, now, err := s.store.Job(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("read job %s: %w", id, err)
+	}
+	if err := p.allowPool(job.Pool); err != nil {
+		return nil, err
 	}
 	body, err := jobBody(&job, now)
 	return &jobOutput{Status: http.StatusOK, Body: body}, err
@@ -107,7 +131,8 @@ type jobInput struct {
 }
 
 func (s *Server) getJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
-	if _, err := require(ctx, RoleOperator, RoleWorker); err != nil {
+	p, err := require(ctx, RoleOperator, RoleWorker)
+	if err != nil {
 		return nil, err
 	}
 	wait, err := parseWait(in.Wait, maxJobWait)
@@ -117,7 +142,7 @@ func (s *Server) getJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	var out *jobOutput
 	var seen []byte
 	err = s.await(ctx, jobTopic(in.ID), wait, func() (bool, error) {
-		if out, err = s.readJob(ctx, in.ID); err != nil {
+		if out, err = s.readJob(ctx, p, in.ID); err != nil {
 			return false, err
 		}
 		now, err := json.Marshal(struct {
@@ -141,7 +166,8 @@ type listJobsOutput struct {
 }
 
 func (s *Server) listJobs(ctx context.Context, _ *struct{}) (*listJobsOutput, error) {
-	if _, err := require(ctx, RoleOperator); err != nil {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
 		return nil, err
 	}
 	jobs, now, err := s.store.Jobs(ctx)
@@ -151,6 +177,9 @@ func (s *Server) listJobs(ctx context.Context, _ *struct{}) (*listJobsOutput, er
 	out := new(listJobsOutput)
 	out.Body.Jobs = []jobDocument{}
 	for i := range jobs {
+		if p.allowPool(jobs[i].Pool) != nil {
+			continue
+		}
 		doc, err := jobBody(&jobs[i], now)
 		if err != nil {
 			return nil, err
@@ -169,11 +198,14 @@ func (s *Server) cancelJob(ctx context.Context, in *controlInput) (*jobOutput, e
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.readJob(ctx, p, in.ID); err != nil {
+		return nil, err
+	}
 	if _, err := s.store.ControlJob(ctx, in.ID, statestore.ControlCancel); err != nil {
 		return nil, fmt.Errorf("cancel job %s: %w", in.ID, err)
 	}
 	s.audit(p, "cancel", "job", in.ID)
-	out, err := s.readJob(ctx, in.ID)
+	out, err := s.readJob(ctx, p, in.ID)
 	if out != nil {
 		out.Status = http.StatusAccepted
 	}

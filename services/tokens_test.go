@@ -247,6 +247,41 @@ func TestOperatorsAreHeldToTheirPools(t *testing.T) {
 	}
 }
 
+func TestJobsAreHeldToTheirPools(t *testing.T) {
+	t.Parallel()
+	llama, sidecar := operator, workers
+	llama.Name, llama.Pools = "llama", []string{"llama"}
+	sidecar.Name, sidecar.Pools = "sidecar", []string{"llama"}
+	b := setupTokens(t, workers, operator, llama, sidecar)
+	b.as("worker").worker("i1")
+	b.as("worker").worker("i2", `"pool":"llama"`)
+	theirs := b.as("operator").call("POST", "/v1/drains", `{"instances":["i1"],"mode":"detach"}`).want(202).str("id")
+	op := b.as("llama")
+	for _, a := range []answer{
+		op.call("POST", "/v1/drains", `{"instances":["i1"],"mode":"detach"}`),
+		op.call("POST", "/v1/drains", `{"instances":["i2","i1"],"mode":"detach"}`),
+		op.call("GET", "/v1/jobs/"+theirs, ""),
+		op.call("GET", "/v1/jobs/"+theirs+"?wait=30s", ""),
+		op.call("POST", "/v1/jobs/"+theirs+"/cancel", ""),
+		b.as("sidecar").call("GET", "/v1/jobs/"+theirs, ""),
+	} {
+		a.refused(403, "forbidden")
+	}
+	op.call("POST", "/v1/drains", `{"instances":["nobody"],"mode":"detach"}`).refused(404, "unknown_instance")
+	if a := op.call("GET", "/v1/jobs", "").want(200); a.at("jobs.0") != nil {
+		t.Fatalf("jobs of other pools: %s", a.body)
+	}
+	if a := b.as("operator").call("GET", "/v1/jobs/"+theirs, "").want(200); a.str("state") == "cancelling" || a.str("state") == "cancelled" {
+		t.Fatalf("cancelled all the same: %s", a.body)
+	}
+	own := op.call("POST", "/v1/drains", `{"instances":["i2"],"mode":"detach"}`).want(202).str("id")
+	if a := op.call("GET", "/v1/jobs", "").want(200); a.str("jobs.0.id") != own || a.at("jobs.1") != nil {
+		t.Fatalf("jobs: %s", a.body)
+	}
+	b.as("sidecar").call("GET", "/v1/jobs/"+own, "").want(200)
+	op.call("POST", "/v1/jobs/"+own+"/cancel", "").want(202)
+}
+
 func TestTokenFilesThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
 	const one = `{"name":"a","token":"long-enough","roles":["worker"]}`
