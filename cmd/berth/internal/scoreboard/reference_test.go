@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/cmd/berth/internal/policies"
 	"berth/cmd/berth/internal/trace"
 )
 
@@ -16,14 +17,14 @@ type prewarming struct{ idleBelow time.Duration }
 // while that is in service, and the ring places it otherwise. A drain moves all
 // sessions of the instance at once.
 type sticky struct {
-	plainRing
+	policies.PlainRing
 	bound  map[int]string
 	newest map[int]trace.Turn
 }
 
 func (b *sticky) route(turn trace.Turn) string {
 	if b.bound[turn.Session] == "" {
-		b.bound[turn.Session] = b.plainRing.route(turn.SessionID())
+		b.bound[turn.Session] = b.Route(turn.SessionID())
 	}
 	b.newest[turn.Session] = turn
 	return b.bound[turn.Session]
@@ -55,13 +56,13 @@ func playSticky(t *testing.T, turns []trace.Turn, events []Event, p prewarming) 
 	t.Helper()
 	s := newSimulation()
 	b := &sticky{bound: make(map[int]string), newest: make(map[int]trace.Turn)}
-	if err := b.members(s.inService); err != nil {
+	if err := b.Members(members(s.inService)); err != nil {
 		t.Fatal(err)
 	}
 	for i, turn := range turns {
 		for len(events) > 0 && events[0].At == i {
 			s.apply(events[0])
-			if err := b.members(s.inService); err != nil {
+			if err := b.Members(members(s.inService)); err != nil {
 				t.Fatal(err)
 			}
 			b.leave(s, events[0], p, turn.At)

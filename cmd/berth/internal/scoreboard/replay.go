@@ -2,52 +2,48 @@ package scoreboard
 
 import (
 	"fmt"
-	"math/rand/v2"
 
 	"berth/cmd/berth/internal/kvsim"
+	"berth/cmd/berth/internal/policies"
 	"berth/cmd/berth/internal/trace"
+	"berth/routing"
 )
-
-// typicalSeed makes the random policy do on the embedded trace about what it
-// does on average: 24 seeds reuse between 0.332 and 0.366 of the ideal, 0.346
-// in the mean, and this one 0.349.
-const typicalSeed = 7
 
 // Baselines plays the trace offline under the policies people use without
 // Berth and returns how each did: random, round_robin, modulo, plain_ring. The
 // random one has a fixed seed, so that the same trace gives the same figures.
 func Baselines(turns []trace.Turn, events []Event) ([]Policy, error) {
-	var policies []Policy
+	var played []Policy
 	for _, baseline := range []struct {
 		name   string
-		router router
+		policy policies.Policy
 	}{
-		{"random", &random{source: rand.New(rand.NewPCG(typicalSeed, typicalSeed))}},
-		{"round_robin", &roundRobin{}},
-		{"modulo", &modulo{}},
-		{"plain_ring", &plainRing{}},
+		{"random", policies.NewRandom()},
+		{"round_robin", &policies.RoundRobin{}},
+		{"modulo", &policies.Modulo{}},
+		{"plain_ring", &policies.PlainRing{}},
 	} {
-		tally, err := replay(turns, events, baseline.router)
+		tally, err := replay(turns, events, baseline.policy)
 		if err != nil {
 			return nil, fmt.Errorf("replay %s: %w", baseline.name, err)
 		}
-		policies = append(policies, tally.Policy(baseline.name))
+		played = append(played, tally.Policy(baseline.name))
 	}
-	return policies, nil
+	return played, nil
 }
 
 // replay plays the trace on simulated instances that hold their conversations
 // in memory and nowhere else. Events are in the order of their requests.
-func replay(turns []trace.Turn, events []Event, r router) (*Tally, error) {
+func replay(turns []trace.Turn, events []Event, r policies.Policy) (*Tally, error) {
 	s := newSimulation()
-	if err := r.members(s.inService); err != nil {
+	if err := r.Members(members(s.inService)); err != nil {
 		return nil, err
 	}
 	held := make(copies)
 	for i, turn := range turns {
 		for len(events) > 0 && events[0].At == i {
 			s.apply(events[0])
-			if err := r.members(s.inService); err != nil {
+			if err := r.Members(members(s.inService)); err != nil {
 				return nil, err
 			}
 			if events[0].Kind == Kill {
@@ -55,11 +51,20 @@ func replay(turns []trace.Turn, events []Event, r router) (*Tally, error) {
 			}
 			events = events[1:]
 		}
-		instance := r.route(turn.SessionID())
+		instance := r.Route(turn.SessionID())
 		s.serve(turn, instance)
 		held.add(turn, instance)
 	}
 	return s.tally, nil
+}
+
+// members gives everybody the weight of an ordinary instance.
+func members(ids []string) []routing.Member {
+	list := make([]routing.Member, len(ids))
+	for i, id := range ids {
+		list[i] = routing.Member{ID: id, Weight: 100}
+	}
+	return list
 }
 
 // simulation is the simulated instances and the books about them.

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"berth/cmd/berth/internal/policies"
 	"berth/cmd/berth/internal/trace"
 )
 
@@ -80,17 +81,17 @@ func TestOnlyAKillLosesTurns(t *testing.T) {
 func TestPlainRingMovesOnlyToTheNewcomer(t *testing.T) {
 	t.Parallel()
 	all := conversation(t)
-	var before, after plainRing
-	if err := before.members(Fleet()); err != nil {
+	var before, after policies.PlainRing
+	if err := before.Members(members(Fleet())); err != nil {
 		t.Fatal(err)
 	}
 	join := Schedule(len(all.Turns))[0]
-	if err := after.members(join.apply(Fleet())); err != nil {
+	if err := after.Members(members(join.apply(Fleet()))); err != nil {
 		t.Fatal(err)
 	}
 	moved := 0
 	for _, turn := range all.Turns {
-		from, to := before.route(turn.SessionID()), after.route(turn.SessionID())
+		from, to := before.Route(turn.SessionID()), after.Route(turn.SessionID())
 		if from != to {
 			moved++
 			if to != join.Instance {

@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 
+	"berth/cmd/berth/internal/figures"
 	"berth/cmd/berth/internal/trace"
 )
 
@@ -56,7 +55,7 @@ func NewReport(t trace.Trace, policies ...Policy) Report {
 	return Report{
 		Requests:     len(t.Turns),
 		Sessions:     t.Sessions,
-		IdealHitRate: round(t.Ideal()),
+		IdealHitRate: figures.Round(t.Ideal()),
 		Policies:     policies,
 	}
 }
@@ -75,12 +74,12 @@ func (r Report) WriteJSON(w io.Writer) error {
 // each event did under each of them.
 func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%d requests of %d sessions; one unbounded shared cache would reuse %s of the prompts\n\n",
-		r.Requests, r.Sessions, percent(r.IdealHitRate))
+		r.Requests, r.Sessions, figures.Percent(r.IdealHitRate))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row(table, "policy", "hit rate", "of ideal", "jumps", "cold", "avoidable", "recomputed", "prewarmed", "used", "max/mean", "lost turns", "failed")
+	figures.Row(table, "policy", "hit rate", "of ideal", "jumps", "cold", "avoidable", "recomputed", "prewarmed", "used", "max/mean", "lost turns", "failed")
 	for _, p := range r.Policies {
-		row(table, p.Name, percent(p.HitRate), percent(p.ShareOfIdeal), percent(p.JumpRate), percent(p.ColdJumpRate),
-			strconv.Itoa(p.AvoidableJumps), tokens(p.RecomputedTokens), tokens(p.PrewarmedTokens), tokens(p.PrewarmedTokensUsed),
+		figures.Row(table, p.Name, figures.Percent(p.HitRate), figures.Percent(p.ShareOfIdeal), figures.Percent(p.JumpRate), figures.Percent(p.ColdJumpRate),
+			strconv.Itoa(p.AvoidableJumps), figures.Short(p.RecomputedTokens), figures.Short(p.PrewarmedTokens), figures.Short(p.PrewarmedTokensUsed),
 			strconv.FormatFloat(p.MaxMeanLoad, 'f', 2, 64), strconv.Itoa(p.LostTurns), strconv.Itoa(p.FailedRequests))
 	}
 	if err := table.Flush(); err != nil {
@@ -100,41 +99,16 @@ func (r Report) writeEvents(w io.Writer) error {
 	for _, p := range r.Policies {
 		head = append(head, p.Name)
 	}
-	row(table, head...)
+	figures.Row(table, head...)
 	for i, e := range r.Policies[0].Events {
 		line := []string{strconv.Itoa(e.At), string(e.Kind) + " " + e.Instance}
 		for _, p := range r.Policies {
 			line = append(line, fmt.Sprintf("%d + %d", p.Events[i].Moved, p.Events[i].Reshuffled))
 		}
-		row(table, line...)
+		figures.Row(table, line...)
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil
 }
-
-func row(w io.Writer, cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")+"\t") }
-
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) + " %" }
-
-// tokens writes a count short: 812, 45k, 2.3M.
-func tokens(n int) string {
-	switch {
-	case n >= 1_000_000:
-		return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + "M"
-	case n >= 1_000:
-		return strconv.Itoa((n+500)/1_000) + "k"
-	}
-	return strconv.Itoa(n)
-}
-
-func ratio(part, whole int) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return round(float64(part) / float64(whole))
-}
-
-// round keeps six digits: more are noise to whoever reads the JSON.
-func round(x float64) float64 { return math.Round(x*1e6) / 1e6 }

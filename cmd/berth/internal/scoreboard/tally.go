@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"berth/cmd/berth/internal/figures"
 	"berth/cmd/berth/internal/kvsim"
 	"berth/cmd/berth/internal/trace"
 )
@@ -148,10 +149,10 @@ func (t *Tally) Policy(name string) Policy {
 	s := t.sum
 	return Policy{
 		Name:                name,
-		HitRate:             ratio(s.hits, s.blocks),
-		ShareOfIdeal:        ratio(s.hits, s.ideal),
-		JumpRate:            ratio(s.jumps, s.continued),
-		ColdJumpRate:        ratio(s.cold, s.continued),
+		HitRate:             figures.Ratio(s.hits, s.blocks),
+		ShareOfIdeal:        figures.Ratio(s.hits, s.ideal),
+		JumpRate:            figures.Ratio(s.jumps, s.continued),
+		ColdJumpRate:        figures.Ratio(s.cold, s.continued),
 		RecomputedTokens:    max(0, s.ideal-s.hits) * trace.BlockTokens,
 		PrewarmedTokens:     s.prewarmed * trace.BlockTokens,
 		PrewarmedTokensUsed: s.used * trace.BlockTokens,
@@ -169,5 +170,5 @@ func (t *Tally) worstLoad() (worst float64) {
 			worst = max(worst, t.served[id]/fair)
 		}
 	}
-	return round(worst)
+	return figures.Round(worst)
 }
