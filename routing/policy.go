@@ -19,6 +19,19 @@ type Policy struct {
 	Shed  bool // with all over their bound, refuse new sessions
 }
 
+// longestTime keeps sums and multiples of a policy's durations in range.
+const longestTime = 10 * 365 * 24 * time.Hour
+
+// someTime reports whether durations are positive and none is absurd.
+func someTime(durations ...time.Duration) bool {
+	for _, d := range durations {
+		if d <= 0 || d > longestTime {
+			return false
+		}
+	}
+	return true
+}
+
 // DefaultPolicy is the policy of a pool that nobody configured.
 func DefaultPolicy() Policy {
 	return Policy{

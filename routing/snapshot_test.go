@@ -155,7 +155,17 @@ func TestNamesRoundTrip(t *testing.T) {
 			t.Errorf("state %d reads back as %d: %v", st, back, err)
 		}
 	}
+	for br := BreakerClosed; br <= BreakerSaturated; br++ {
+		var back Breaker
+		text, _ := br.MarshalText()
+		if err := back.UnmarshalText(text); err != nil || back != br {
+			t.Errorf("breaker %d reads back as %d: %v", br, back, err)
+		}
+	}
 	if _, err := ParseState("Ready"); err == nil {
+		t.Error("a name that is not one was read")
+	}
+	if _, err := ParseBreaker("half open"); err == nil {
 		t.Error("a name that is not one was read")
 	}
 	want := []string{"none", "bound", "new", "lapsed", "failover", "replaced", "over_bound", "breaker", "stateless", "panic"}
