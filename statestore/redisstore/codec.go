@@ -15,7 +15,7 @@ var ErrDamaged = errors.New("the store's data is damaged")
 // format is the version of the record's layout.
 const format = 1
 
-// numbersSize is how many bytes the numbers of a record take, before its strings.
+// numbersSize is how many bytes the numbers of a record take, before its ops.
 const numbersSize = 1 + 11*6 + 2*4 + 20 + 16 + (6 + 1 + 6 + 8 + 6) + (6 + 8) + (3*6 + 8 + 1) + (4 + 4 + 6 + 4 + 4)
 
 // fields takes big-endian fields off a packed string, as struct.pack in Lua
@@ -124,6 +124,7 @@ func decodeRecord(s string) (*statestore.Record, extent, error) {
 	plan.Job.Token = f.uint(8)
 	f.take(6 + 6 + 6 + 8) // tombstone life, backstop, due, last call
 	x.read(f)
+	r.Ops = decodeOps(f, r.Version)
 	r.Owner, tail.Owner, plan.Job.ID, plan.Target = f.owner(), f.owner(), f.text(2), f.owner()
 	if !tail.Owner.IsZero() {
 		r.Tail = &tail
@@ -134,7 +135,6 @@ func decodeRecord(s string) (*statestore.Record, extent, error) {
 	names := &fields{s: f.take(f.int(2)), bad: f.bad}
 	r.Key = statestore.SessionKey{Tenant: names.text(2), Pool: names.text(2), ID: names.text(2)}
 	r.Changes = decodeChanges(&fields{s: f.take(f.int(2)), bad: f.bad}, &f.bad)
-	r.Ops = decodeOps(f, r.Version)
 	f.bad = f.bad || names.bad
 	return r, x, f.end("record")
 }

@@ -24,7 +24,8 @@ const (
 // and its pieces, and the first turn that begins there or later.
 type part struct {
 	chunk  string // its name, "" for none
-	size   uint64 // of the chunk
+	ending string // of the write, after its last chunk; "" when that lies in pieces
+	size   uint64 // of chunk and ending
 	from   uint64 // byte of the stream
 	pieces int    // place of its first piece in the open tail
 	next   mark
@@ -106,6 +107,7 @@ func (got *contents) readDirectory(entries []string) error {
 		f := &fields{s: e}
 		p := part{chunk: f.take(len(noChunk)), from: f.uint(6), size: f.uint(4), pieces: f.int(4)}
 		p.next = mark{turn: f.uint(6), at: f.uint(4) + p.from, bytes: f.uint(6), tokens: f.uint(8)}
+		p.ending = f.take(len(f.s))
 		if err := f.end("directory"); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"berth/statestore"
 	"berth/statestore/internal/frame"
@@ -14,7 +15,7 @@ import (
 type cut struct {
 	mark
 	entries int    // of the directory that stay
-	chunk   uint64 // what stays of the last one's chunk, 0 when it stays whole
+	chunk   uint64 // what stays of the last one's chunk and ending, 0 when they stay whole
 	pieces  int    // of the open tail that stay whole
 	part    uint64 // what stays of the next piece
 	since   uint64 // bytes of pieces after the last entry
@@ -54,7 +55,7 @@ func (s *Store) locate(ctx context.Context, c call, k uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := walk(append(chunks, pieces...), got.parts[i], k)
+	at, err := walk(slices.Concat(chunks, []string{got.parts[i].ending}, pieces), got.parts[i], k)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (l *load) ahead(ctx context.Context, first int) <-chan page {
 func (l *load) decode(d *decoder, p page) bool {
 	for i := p.first; i < p.past; i++ {
 		if l.parts[i].chunk != "" {
-			if !d.feed(p.chunks[0]) {
+			if !d.feed(p.chunks[0], l.parts[i].ending) {
 				return false
 			}
 			p.chunks = p.chunks[1:]

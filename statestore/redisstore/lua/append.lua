@@ -34,7 +34,7 @@ local function known(r)
   local from = r[OPS]
   while true do
     local at = find_in(stored, op, from, true)
-    if not at then return nil end
+    if not at or at >= r[STRINGSAT] then return nil end
     if (at - r[OPS]) % OP == 0 then return (at - r[OPS]) / OP end
     from = at + 1
   end

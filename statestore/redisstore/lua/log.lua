@@ -6,10 +6,14 @@
 --   directory key  list of entries            one for each chunk, and now and then one for pieces alone
 --
 -- An entry says where a part of the stream begins, and which turn is the first that begins there or later.
--- Its part is its chunk, if it has one, and then the pieces up to the next entry's. Nothing that is stored is
--- ever read to be joined: bytes that pass through Lua cost more than storing them.
+-- Its part is its chunk, if it has one, with the end of the write where that is short enough to stand in the
+-- entry, and then the pieces up to the next entry's. Every key that a write touches costs Redis as much as a
+-- kilobyte does. Nothing that is stored is ever read to be joined: bytes that pass through Lua cost more than
+-- storing them.
 local ENTRY, LINK, LINKSIZE, PIECE = '>c12I6I4I4I6I4I6I4I4', '>I4I4I4I4I4I4', 24, 500
 local NOCHUNK = '\0\0\0\0\0\0\0\0\0\0\0\0'
+-- SHORT is how long an end of a write may be that stands in the entry of its last chunk.
+local SHORT = 128
 -- STRIDE is how many bytes of pieces may follow an entry before the next write has one of its own.
 local STRIDE = 32768
 local WORD = 4294967296
@@ -20,10 +24,11 @@ local turns, bytes, tokens_high, tokens, rest, most, op, op_name, content, base,
 local keep, kept_bytes, kept_high, kept_tokens
 local first_piece -- in ARGV
 
--- add_entry begins a part of the stream at its end, with a chunk or without.
-local function add_entry(r, name, size, turn, at, before, high, low)
+-- add_entry begins a part of the stream at its end, with a chunk or without. size is that of the chunk and of
+-- the end of the write that follows it in the entry.
+local function add_entry(r, name, size, turn, at, before, high, low, ending)
   if r[ENTRIES] == 0 then touched = true end
-  rcall('RPUSH', dirKey, pack(ENTRY, name, r[STREAM], size, r[PIECES], turn, at, before, high, low))
+  rcall('RPUSH', dirKey, pack(ENTRY, name, r[STREAM], size, r[PIECES], turn, at, before, high, low) .. (ending or ''))
   r[ENTRIES], r[STREAM], r[SINCE] = r[ENTRIES] + 1, r[STREAM] + size, 0
 end
 
@@ -46,14 +51,16 @@ end
 -- append_stream appends the chunks of the write and then its pieces.
 local function append_stream(r)
   put_chunks()
+  local ending = chunks > 0 and rest <= SHORT and ARGV[first_piece] or ''
   for i = 0, chunks - 1 do
     local size, turn, at, before, high, low = unpack_at(LINK, links, i * LINKSIZE + 1)
     low, high = low + kept_tokens, high + kept_high
     if low >= WORD then low, high = low - WORD, high + 1 end
-    add_entry(r, chunk_name(tag, i), size, keep + turn, at, kept_bytes + before, high % WORD, low)
+    local last = i == chunks - 1 and ending or ''
+    add_entry(r, chunk_name(tag, i), size + #last, keep + turn, at, kept_bytes + before, high % WORD, low, last)
   end
   if chunks == 0 and r[SINCE] > STRIDE then add_entry(r, NOCHUNK, 0, keep, 0, kept_bytes, kept_high, kept_tokens) end
-  add_pieces(r, ARGV, first_piece, rest)
+  add_pieces(r, ARGV, first_piece, rest - #ending)
 end
 
 local function drop(names)
@@ -83,10 +90,11 @@ local function cut_stream(r, c)
   if piece then add_pieces(r, { piece }, 1, c.part) end
 end
 
--- cut_chunk makes pieces of the first bytes of the last entry's chunk.
+-- cut_chunk makes pieces of the first bytes of the last entry's chunk and what stands in the entry.
 local function cut_chunk(r, size)
-  local name, from, _, _, turn, at, before, high, low = unpack_at(ENTRY, rcall('LINDEX', dirKey, -1))
-  local text, pieces = sub(rcall('HGET', logKey, name), 1, size), {}
+  local entry = rcall('LINDEX', dirKey, -1)
+  local name, from, _, _, turn, at, before, high, low, ending = unpack_at(ENTRY, entry)
+  local text, pieces = sub(rcall('HGET', logKey, name) .. sub(entry, ending), 1, size), {}
   for i = 1, #text, PIECE do pieces[#pieces + 1] = sub(text, i, i + PIECE - 1) end
   drop({ name })
   rcall('RPOP', dirKey)

@@ -13,14 +13,14 @@
 local recordKey, tombKey, openKey, logKey, dirKey, placedKey, parkedKey, dueKey, indexKey, fenceKey, stagedKey
 local digest, call, pool, channel -- pool and channel once origin() was asked for them
 
--- The record is one packed string: numbers, strings, and a ring of the last ops, in which the op of version
--- v has place (v - 1) % OPS_REMEMBERED. r is the list of its numbers and strings; names in capitals, as in
--- r[EPOCH], are places in it, and r[OPS] is where the ring begins in the string. Lua has room for 200 names, so
+-- The record is one packed string: numbers, a ring of the last ops, in which the op of version v has place
+-- (v - 1) % OPS_REMEMBERED, and strings. So what an append changes stands in a row. r is the list of its numbers
+-- and strings; names in capitals, as in r[EPOCH], are places in it, and r[OPS] and r[STRINGSAT] are where the
+-- ring and the strings begin in the packed record. Lua has room for 200 names, so
 -- library.go puts in the numbers of these. Tokens have 64 bits, in two halves. BORN and REWRITTEN stand first,
 -- where a load can read them alone.
 local NUMBERS = '>BI6I6I6I6I6I6I6I6I6I6I6I4I4c20c16I6BI6I8I6I6I8I6I6I6c8BI4I4I6I4I4'
-local STRINGS = 'I2c0I2c0I2c0I2c0I2c0I2c0'
-local WHOLE, PACKEDSTRINGS = NUMBERS .. STRINGS, '>' .. STRINGS
+local STRINGS = '>I2c0I2c0I2c0I2c0I2c0I2c0'
 
 local CREATED_BY_APPEND, REPORTED, CLAIMED, REPLACED, LOST, MOVED, DETACHED, FINISHED = 1, 2, 3, 4, 5, 6, 7, 8
 local EXPIRED, DELETED = 1, 2
@@ -54,13 +54,22 @@ end
 
 -- encode is the whole record, with the ring as it stands or with the next op.
 local function encode(r)
-  local ring = r[OPS] and sub(stored, r[OPS]) or ''
+  local ring = r[OPS] and sub(stored, r[OPS], r[STRINGSAT] - 1) or ''
   if next_op then
     local at = (r[VERSION] - 1) % OPS_REMEMBERED * OP
     ring = sub(ring, 1, at) .. next_op .. sub(ring, at + OP + 1)
   end
-  return pack_numbers(r) .. pack(PACKEDSTRINGS, #r[OWNER], r[OWNER], #r[TAIL], r[TAIL], #r[PLANJOB], r[PLANJOB],
-    #r[PLANTARGET], r[PLANTARGET], #r[NAMES], r[NAMES], #r[CHANGES], r[CHANGES]) .. ring
+  return pack_numbers(r) .. ring .. pack(STRINGS, #r[OWNER], r[OWNER], #r[TAIL], r[TAIL], #r[PLANJOB], r[PLANJOB],
+    #r[PLANTARGET], r[PLANTARGET], #r[NAMES], r[NAMES], #r[CHANGES], r[CHANGES])
+end
+
+-- decode is the inverse of encode.
+local function decode(packed)
+  local r = { unpack_at(NUMBERS, packed) }
+  r[OPS] = r[OWNER] -- where unpack stopped
+  r[STRINGSAT] = r[OPS] + min(r[VERSION], OPS_REMEMBERED) * OP
+  r[OWNER], r[TAIL], r[PLANJOB], r[PLANTARGET], r[NAMES], r[CHANGES] = unpack_at(STRINGS, packed, r[STRINGSAT])
+  return r
 end
 
 -- fresh is a record of nothing, made over the tombstone t.
@@ -113,7 +122,7 @@ local function find()
   stored, found, touched, restrung, rebound, next_op = rcall('GET', recordKey), nil, false, false, false, nil
   if stored then
     assert(sub(stored, 1, 1) == '\1', 'the record has a layout of another version')
-    local r = { unpack_at(WHOLE, stored) }
+    local r = decode(stored)
     found = r[OWNER]
     if now < r[EXPIRES] then return r, NO_TOMBSTONE end
     -- A sweep knows sessions by their digests alone.
@@ -140,8 +149,8 @@ local function touch(r, need)
   end
 end
 
--- save writes the record and what follows from it. When no string changed and the ring is full, numbers and
--- one op are written where they stand.
+-- save writes the record and what follows from it. When no string changed and the ring is full, it is written
+-- to the end of the op that is new.
 local function save(r)
   local need = r[EXPIRES] + r[TOMBLIFE]
   if r[DUE] == 0 or r[EXPIRES] < r[DUE] then
@@ -153,8 +162,9 @@ local function save(r)
   if restrung or r[VERSION] <= OPS_REMEMBERED then
     rcall('SET', recordKey, encode(r), 'PXAT', r[KEEP])
   else
-    rcall('SETRANGE', recordKey, 0, pack_numbers(r))
-    if next_op then rcall('SETRANGE', recordKey, r[OPS] - 1 + (r[VERSION] - 1) % OPS_REMEMBERED * OP, next_op) end
+    local front = pack_numbers(r)
+    if next_op then front = front .. sub(stored, r[OPS], r[OPS] - 1 + (r[VERSION] - 1) % OPS_REMEMBERED * OP) .. next_op end
+    rcall('SETRANGE', recordKey, 0, front)
   end
   if not rebound then return end
   if found and instance_of(found) ~= instance_of(r[OWNER]) then rcall('ZREM', indexKey, indexed(found)) end
