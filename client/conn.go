@@ -23,6 +23,7 @@ const (
 	headerPool        = "X-Berth-Pool"
 	headerEpoch       = "X-Berth-Epoch"
 	headerVersion     = "X-Berth-Version"
+	headerNew         = "X-Berth-New"
 	headerInstance    = "X-Berth-Instance"
 	headerIncarnation = "X-Berth-Incarnation"
 	headerForwarded   = "X-Berth-Forwarded"

@@ -123,6 +123,9 @@ func (r *Route) Pass(h http.Header, key SessionKey) {
 	set(headerHandle, string(r.Handle))
 	set(headerEpoch, strconv.FormatUint(r.Epoch, 10))
 	set(headerVersion, strconv.FormatUint(r.Version, 10))
+	if r.New {
+		set(headerNew, "true")
+	}
 }
 
 // Route asks each process at most once, without waiting. A refusal is a

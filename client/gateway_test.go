@@ -76,7 +76,7 @@ func TestHintTravelsFromGatewayToWorker(t *testing.T) {
 	t.Parallel()
 	rank := 0
 	r := &Route{Endpoint: Endpoint{"i2", "10.0.0.2:8000"}, Rank: &rank, Epoch: 7, Version: 3, Handle: "h7.3"}
-	h := http.Header{"X-Berth-Epoch": {"999"}, "X-Berth-Tenant": {"other"}, "X-Berth-Forwarded": {"i9"}, "Accept": {"*/*"}}
+	h := http.Header{"X-Berth-Epoch": {"999"}, "X-Berth-New": {"true"}, "X-Berth-Tenant": {"other"}, "X-Berth-Forwarded": {"i9"}, "Accept": {"*/*"}}
 	Strip(h)
 	if len(h) != 1 {
 		t.Errorf("left of a client's headers: %v", h)
@@ -87,6 +87,12 @@ func TestHintTravelsFromGatewayToWorker(t *testing.T) {
 	want := Request{Session: key, Instance: "i2", Rank: &rank, Hint: Hint{Handle: "h7.3", Epoch: 7, Version: 3}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, error %v", got, err)
+	}
+	r = &Route{Endpoint: Endpoint{"i2", "10.0.0.2:8000"}, Epoch: 7, New: true, Handle: "h7.0"}
+	h = http.Header{}
+	r.Pass(h, key)
+	if got, err = FromHeader(h); err != nil || got.Hint != r.Hint() || !got.Hint.New {
+		t.Errorf("of a new session it read %+v, error %v", got, err)
 	}
 	stateless := http.Header{}
 	(&Route{Endpoint: Endpoint{"i2", "10.0.0.2:8000"}}).Pass(stateless, SessionKey{})
@@ -113,9 +119,12 @@ func TestCurrent(t *testing.T) {
 	}
 	check(Hint{New: true}, true)
 	check(Hint{}, false) // a header that says 0 may come from a Berth that could not look
+	s.Offer(Hint{Handle: "h3.0", Epoch: 3, New: true})
+	check(Hint{Handle: "h3.0", Epoch: 3, New: true}, true)
 	if err := ops(t, s, "a"); err != nil {
 		t.Fatal(err)
 	}
+	check(Hint{Epoch: 9, New: true}, false) // its copy is of a life that has ended
 	check(Hint{Epoch: 7, Version: 1}, true)
 	check(Hint{Epoch: 7, Version: 2}, false)
 	if err := appendEnd(t, s, "b"); err != nil {

@@ -12,9 +12,9 @@ type Hint struct {
 	Handle  Handle
 	Epoch   uint64
 	Version uint64
-	// New says that there is nothing to load. No header does: a version of 0
-	// also comes from a Berth that could not look. Where only headers tell,
-	// recover to know.
+	// New says that there is nothing to load, and that a first append binds the
+	// session. A version of 0 alone does not: it also comes from a Berth that
+	// could not look.
 	New bool
 }
 
@@ -32,7 +32,7 @@ func FromHeader(h http.Header) (Request, error) {
 	r := Request{
 		Session:  SessionKey{ID: h.Get(headerSession), Tenant: h.Get(headerTenant), Pool: h.Get(headerPool)},
 		Instance: h.Get(headerInstance),
-		Hint:     Hint{Handle: Handle(h.Get(headerHandle))},
+		Hint:     Hint{Handle: Handle(h.Get(headerHandle)), New: h.Get(headerNew) == "true"},
 	}
 	for _, n := range []struct {
 		name string
@@ -59,7 +59,7 @@ func FromHeader(h http.Header) (Request, error) {
 
 // passedOn are the headers that a gateway sets for the worker. From a client
 // they are deleted: they would be forged.
-var passedOn = []string{headerHandle, headerTenant, headerPool, headerEpoch, headerVersion, headerInstance, headerRank, headerForwarded, headerEndpoint}
+var passedOn = []string{headerHandle, headerTenant, headerPool, headerEpoch, headerVersion, headerNew, headerInstance, headerRank, headerForwarded, headerEndpoint}
 
 // Strip deletes from a client's request what only a gateway may say. A gateway
 // calls it before it asks for a route.

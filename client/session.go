@@ -162,12 +162,15 @@ func (s *Session) Handle() Handle {
 // Current reports whether this boot of the instance owns the session at the
 // hint's epoch and its own copy has everything that the hint knows of: then
 // there is nothing to recover. A session that is new to Berth has nothing to
-// recover either.
+// recover either, unless the worker holds something of a life of it before.
 func (s *Session) Current(h Hint) bool {
 	boot := s.w.Incarnation()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return h.New || (s.owned == ownership{h.Epoch, boot} && s.copy.covers(h.Epoch, h.Version))
+	if h.New && s.copy == (copied{}) && s.owned == (ownership{}) && s.newest.version == 0 {
+		return true
+	}
+	return s.owned == ownership{h.Epoch, boot} && s.copy.covers(h.Epoch, h.Version)
 }
 
 // Have describes the worker's own copy for a [RecoverRequest]; nil if Berth has

@@ -58,6 +58,30 @@ func param(in, name, description string) *huma.Param {
 	return &huma.Param{Name: name, In: in, Description: description, Schema: &huma.Schema{Type: huma.TypeString}}
 }
 
+// routeHeaders describes the headers of a route's answer, for gateways that read
+// nothing else.
+func routeHeaders() map[string]*huma.Header {
+	headers := map[string]*huma.Header{}
+	for name, description := range map[string]string{
+		hdrRequestID: "id of the request",
+		hdrInstance:  "instance",
+		hdrEndpoint:  "address; with fallbacks a comma list, in order",
+		hdrRank:      "data-parallel rank, where the instance registered one",
+		hdrScheme:    "scheme, where the instance registered one",
+		hdrReason:    "the rule that decided; none with status=always2xx, where it was refused",
+		hdrJump:      "true when the session leaves its last server",
+		hdrEpoch:     "epoch",
+		hdrVersion:   "version; with the epoch: a worker whose own copy has both needs no recover",
+		hdrNew:       "true when there is nothing to load: a first append with the handle binds the session",
+		hdrHandle:    "recovery handle, to be passed on to the worker",
+		hdrDegraded:  "why the answer lacks what it should know: store_unavailable, miss_budget or panic",
+		hdrStatus:    "with status=always2xx, where it was refused: the status that it would have been",
+	} {
+		headers[name] = &huma.Header{Description: description, Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	return headers
+}
+
 func (s *Server) describeRoute() {
 	oapi := s.api.OpenAPI()
 	schema := oapi.Components.Schemas.Schema(reflect.TypeFor[routeDocument](), true, "RouteAnswer")
@@ -88,7 +112,7 @@ func (s *Server) describeRoute() {
 				param("header", hdrTenant, "tenant, for tokens that may"),
 			},
 			Responses: map[string]*huma.Response{
-				"200": {Description: "the hint", Content: map[string]*huma.MediaType{mediaJSON: {Schema: schema}}},
+				"200": {Description: "the hint", Headers: routeHeaders(), Content: map[string]*huma.MediaType{mediaJSON: {Schema: schema}}},
 				"400": refusal("malformed"), "404": refusal("a pool never seen"),
 				"429": refusal("the pool sheds new sessions"), "503": refusal("nobody eligible"),
 			},

@@ -36,6 +36,7 @@ type operation struct {
 	RequestBody *struct{ Content map[string]any }
 	Responses   map[string]struct {
 		Description string
+		Headers     map[string]struct{ Schema any }
 		Content     map[string]struct{ Schema any }
 	}
 }
@@ -257,6 +258,37 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	check("post", "/v1/drains", "202", b.call("POST", "/v1/drains", `{"instances":["i1"]}`).want(202))
 	check("get", "/v1/jobs", "200", b.call("GET", "/v1/jobs", "").want(200))
 	check("delete", "/v1/sessions/{id}", "200", b.call("DELETE", "/v1/sessions/s", "").want(200))
+}
+
+// Every header of a route's answers is described, and each that is described comes.
+func TestHeadersOfARouteAreAsDescribed(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t)
+	w1, w2 := b.worker("i1", `"rank":0`, `"scheme":"http"`), b.worker("i2", `"rank":0`, `"scheme":"http"`)
+	described := map[string]bool{}
+	doc, _ := b.document()
+	for name := range doc.Paths["/route"]["get"].Responses["200"].Headers {
+		described[name] = false
+	}
+	look := func(a answer) {
+		for name := range a.want(200).header {
+			if _, known := described[name]; !known && strings.HasPrefix(name, "X-") {
+				t.Errorf("%s is not described", name)
+			}
+			described[name] = true
+		}
+	}
+	owner, _ := b.open("s", w1, w2)
+	look(b.route("s", "&exclude="+owner.id))
+	look(b.route("new"))
+	look(b.route("s", "&exclude=i1,i2&status=always2xx"))
+	store.fail(away)
+	look(b.route("another"))
+	for name, came := range described {
+		if !came {
+			t.Errorf("%s did not come", name)
+		}
+	}
 }
 
 // checkValue holds a JSON value to a schema: its members, and the types of all.

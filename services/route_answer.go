@@ -65,6 +65,7 @@ func appendSession(b []byte, h *headerValues, out *routed) []byte {
 	b = append(append(b, `,"epoch":`...), epoch...)
 	b = append(append(b, `,"version":`...), version...)
 	if out.isNew {
+		h.set(hdrNew, "true")
 		b = append(b, `,"new":true`...)
 	}
 	return appendString(b, "handle", out.handle)

@@ -57,6 +57,7 @@ func TestHeadersSayWhatTheBodySays(t *testing.T) {
 	for header, member := range map[string]string{
 		"X-Berth-Instance": "instance", "X-Gateway-Destination-Endpoint": "address", "X-Data-Parallel-Rank": "rank", "X-Berth-Scheme": "scheme",
 		"X-Berth-Reason": "reason", "X-Berth-Epoch": "epoch", "X-Berth-Version": "version", "X-Berth-Handle": "handle",
+		"X-Berth-New": "new",
 	} {
 		if got, want := only.header.Get(header), only.str(member); got != want || got == "" {
 			t.Errorf("%s is %q, %s is %q", header, got, member, want)

@@ -52,6 +52,7 @@ const (
 	hdrJump      = "X-Berth-Jump"
 	hdrEpoch     = "X-Berth-Epoch"
 	hdrVersion   = "X-Berth-Version"
+	hdrNew       = "X-Berth-New"
 	hdrHandle    = "X-Berth-Handle"
 	hdrDegraded  = "X-Berth-Degraded"
 	hdrExclude   = "X-Berth-Exclude"
