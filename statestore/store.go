@@ -19,6 +19,7 @@ type Store interface {
 	Tasks
 	Policies
 	Keys
+	Notes
 	Feed
 	// Describe says what the backend is and what it gives.
 	Describe(ctx context.Context) (Description, error)

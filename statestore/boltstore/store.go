@@ -28,6 +28,7 @@ type Store struct {
 	clock   *clock
 	feed    *feed
 	commits *committer
+	notes   notes
 }
 
 var _ statestore.Store = (*Store)(nil)

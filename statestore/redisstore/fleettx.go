@@ -27,11 +27,12 @@ const (
 	tTaskDue                // by ms: id of a task that belongs to no job
 	tPolicies               // pool → JSON
 	tKeys                   // number → JSON
+	tNotes                  // process → ms at which it ends, as 8 bytes, and the note
 	tables
 )
 
 var tableNames = [tables]string{
-	"fences", "counters", "instances", "beats", "leases", "jobs", "tasks", "taskqueue", "taskjobs", "taskdue", "policies", "keys",
+	"fences", "counters", "instances", "beats", "leases", "jobs", "tasks", "taskqueue", "taskjobs", "taskdue", "policies", "keys", "notes",
 }
 
 func (s *Store) table(t table) string { return s.keys.fleet(tableNames[t]) }

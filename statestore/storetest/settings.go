@@ -15,6 +15,7 @@ func settingsTraces() []trace {
 		{"a policy is replaced and its version grows by one", policies},
 		{"the first caller makes the key that signs, and it stays", signingKeys},
 		{"callers at the same time get the same key", signingKeysTogether},
+		{"a process's note is read by all until it is replaced or its time is over", notes},
 		{"the feed tells of owners, ends and expiries, or of a gap", feedTells},
 		{"the feed ends with its context", feedEnds},
 		{"a backend says what it is and what an answer means", describes},
@@ -35,6 +36,41 @@ func policies(w *world) {
 	w.ok("put", err)
 	want := map[string]statestore.Policy{"llama": {Version: 2, Doc: []byte(`{}`)}, "other": {Version: 1, Doc: []byte(`{"x":1}`)}}
 	equal(w, "policies", w.fleet().Policies, want)
+}
+
+func notes(w *world) {
+	put := func(process, text string) {
+		w.Helper()
+		w.ok("put a note", w.store.PutNote(w.ctx, process, []byte(text), 3*time.Second))
+	}
+	read := func() map[string]string {
+		w.Helper()
+		all, err := w.store.Notes(w.ctx)
+		w.ok("read the notes", err)
+		texts := map[string]string{}
+		for process, text := range all {
+			texts[process] = string(text)
+		}
+		return texts
+	}
+	equal(w, "notes of an empty store", len(read()), 0)
+	put("a", "\x00 one")
+	put("b", "two")
+	put("a", "three")
+	equal(w, "notes", read(), map[string]string{"a": "three", "b": "two"})
+	put("b", "")
+	equal(w, "notes without b's", read(), map[string]string{"a": "three"})
+	w.pass(2 * time.Second)
+	put("c", "later")
+	w.pass(1500 * time.Millisecond)
+	equal(w, "notes whose time is not over", read(), map[string]string{"c": "later"})
+	var large *statestore.TooLargeError
+	if err := w.store.PutNote(w.ctx, "a", make([]byte, statestore.MaxNoteBytes+1), time.Second); !errors.As(err, &large) {
+		w.Fatalf("a large note: %v", err)
+	}
+	if err := w.store.PutNote(w.ctx, "", []byte("x"), time.Second); !errors.Is(err, statestore.ErrInvalid) {
+		w.Fatalf("a note of nobody: %v", err)
+	}
 }
 
 func signingKeys(w *world) {
