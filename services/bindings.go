@@ -74,13 +74,14 @@ var errBudget = errors.New("the budget of store reads is used up")
 // bindings caches what routes need, bounded in number and age. It is invalidated
 // by the feed, which may be lossy; the age bounds what a lost event can do.
 type bindings struct {
-	store   recordReader
-	cache   *otter.Cache[statestore.SessionDigest, *binding]
-	changes changes
-	ttl     time.Duration
-	timeout time.Duration
-	budget  *rate.Limiter
-	flight  singleflight.Group
+	store    recordReader
+	cache    *otter.Cache[statestore.SessionDigest, *binding]
+	changes  changes
+	ttl      time.Duration
+	timeout  time.Duration
+	budget   *rate.Limiter
+	patience *patience
+	flight   singleflight.Group
 }
 
 // changes counts what was invalidated, so that what was read before and comes
@@ -113,7 +114,7 @@ func newBindings(store recordReader, o Options) (*bindings, error) {
 	}
 	return &bindings{
 		store: store, cache: cache, ttl: o.CacheTTL, timeout: o.StoreTimeout,
-		budget: rate.NewLimiter(rate.Limit(o.MissRate), max(1, o.MissRate/4)),
+		budget: rate.NewLimiter(rate.Limit(o.MissRate), max(1, o.MissRate/4)), patience: newPatience(o.StoreTimeout),
 	}, nil
 }
 
@@ -139,19 +140,28 @@ type readResult struct {
 }
 
 // read asks the store, once for all who ask at the same time. Without urgent it
-// counts against the budget.
+// counts against the budget, and is not made while the store is known to be away.
 func (c *bindings) read(ctx context.Context, key statestore.SessionKey, d statestore.SessionDigest, urgent bool) (readResult, error) {
-	if !urgent && !c.budget.Allow() {
-		return readResult{}, errBudget
+	if !urgent {
+		leave, may := c.patience.enter()
+		if !may {
+			return readResult{}, errAway
+		}
+		defer leave()
+		if !c.budget.Allow() {
+			return readResult{}, errBudget
+		}
 	}
+	caller, began := ctx, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	found := c.flight.DoChan(string(d[:]), func() (any, error) {
 		// The read is shared: it must not end with the first caller.
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 		defer cancel()
-		before := c.changes.mark(d)
+		before, began := c.changes.mark(d), time.Now()
 		v, err := c.store.Lookup(shared, key)
+		c.patience.met(began, err)
 		if err != nil {
 			return readResult{}, err
 		}
@@ -161,6 +171,9 @@ func (c *bindings) read(ctx context.Context, key statestore.SessionKey, d states
 	})
 	select {
 	case <-ctx.Done():
+		if caller.Err() == nil {
+			c.patience.met(began, ctx.Err())
+		}
 		return readResult{}, ctx.Err()
 	case r := <-found:
 		if r.Err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +62,38 @@ func TestRoutesAnswerWithoutTheStore(t *testing.T) {
 			owner.append("bound", "second", held.str("handle"), `2`).want(200)
 		})
 	}
+}
+
+// Nobody waits for a store that others waited for in vain just now, but for one
+// miss a second and whoever comes with a handle.
+func TestMissesDoNotWaitInTurnForAHungStore(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t, func(o *services.Options) { o.StoreTimeout = 250 * time.Millisecond })
+	b.worker("i1")
+	h := b.route("held").want(200).str("handle")
+	var waited atomic.Int64
+	store.fail(func(ctx context.Context, call string) error {
+		if call == "lookup" {
+			waited.Add(1)
+		}
+		return hung(ctx, call)
+	})
+	started := time.Now()
+	for i := range 40 {
+		if a := b.route(fmt.Sprint("new-", i)).want(200); a.str("degraded") != "store_unavailable" || a.str("instance") != "i1" {
+			t.Fatalf("without the store: %s", a.body)
+		}
+	}
+	if n, most := waited.Load(), 1+int64(time.Since(started)/time.Second); n < 1 || n > most {
+		t.Errorf("%d of 40 misses waited, want at least 1 and at most %d", n, most)
+	}
+	before := waited.Load()
+	b.call("GET", "/route?session=held", "", "X-Berth-Handle: "+h).want(200)
+	if waited.Load() == before {
+		t.Error("a route with a handle did not read")
+	}
+	store.fail(nil)
+	eventually(t, "misses read again", func() bool { return b.route("other").want(200).str("degraded") == "" })
 }
 
 // The bound on the time is the option, 100 ms by default: nobody waits for a store
