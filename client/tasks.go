@@ -35,6 +35,10 @@ type Task struct {
 	Session SessionKey
 	Handle  Handle        // to present in a [RecoverRequest]; none for TaskForget
 	Left    time.Duration // until its deadline
+	// Moved is set when the session has moved already, and the task only tells of
+	// it: a TaskRelease the instance that owned it, a TaskPrewarm the instance that
+	// was asked to prewarm it and owns it by now.
+	Moved *Owner
 }
 
 // TaskAnswer is what a worker says of a task.
@@ -52,14 +56,23 @@ type TaskHandler func(ctx context.Context, t Task) (TaskAnswer, error)
 // TaskHandlers are by kind. Tasks of a kind without one are refused.
 type TaskHandlers struct {
 	Offload, Prewarm, Release, Forget TaskHandler
+	// Moved hears of sessions that have moved, away or to here. Nothing has to be
+	// done about it; without one, such tasks are answered unseen.
+	Moved TaskHandler
 }
 
 func (h *TaskHandlers) any() bool {
-	return h.Offload != nil || h.Prewarm != nil || h.Release != nil || h.Forget != nil
+	return h.Offload != nil || h.Prewarm != nil || h.Release != nil || h.Forget != nil || h.Moved != nil
 }
 
-func (h *TaskHandlers) of(kind TaskKind) TaskHandler {
-	switch kind {
+func (h *TaskHandlers) of(t *Task) TaskHandler {
+	if t.Moved != nil {
+		if h.Moved == nil {
+			return func(context.Context, Task) (TaskAnswer, error) { return TaskAnswer{}, nil }
+		}
+		return h.Moved
+	}
+	switch t.Kind {
 	case TaskOffload:
 		return h.Offload
 	case TaskPrewarm:
@@ -79,6 +92,7 @@ type wireTask struct {
 	Tenant     string   `json:"tenant"`
 	Pool       string   `json:"pool"`
 	Handle     Handle   `json:"handle"`
+	Moved      *Owner   `json:"moved"`
 	DeadlineMS int64    `json:"deadline_ms"`
 	LeaseMS    int64    `json:"lease_ms"`
 }
@@ -189,7 +203,7 @@ func (t *taskRunner) start(ctx context.Context, tasks []wireTask) {
 func (t *taskRunner) run(ctx context.Context, wire wireTask) {
 	left := ms(wire.DeadlineMS)
 	task := Task{
-		ID: wire.ID, Kind: wire.Kind, Handle: wire.Handle, Left: left,
+		ID: wire.ID, Kind: wire.Kind, Handle: wire.Handle, Left: left, Moved: wire.Moved,
 		Session: SessionKey{ID: wire.Session, Tenant: wire.Tenant, Pool: wire.Pool},
 	}
 	result, answer := t.handle(ctx, task)
@@ -204,7 +218,7 @@ func (t *taskRunner) run(ctx context.Context, wire wireTask) {
 }
 
 func (t *taskRunner) handle(ctx context.Context, task Task) (result string, answer TaskAnswer) {
-	do := t.handlers.of(task.Kind)
+	do := t.handlers.of(&task)
 	if do == nil {
 		return "refused", TaskAnswer{Reason: "this worker does no such tasks"}
 	}

@@ -190,3 +190,36 @@ func TestPassiveWorkerDoesNotPoll(t *testing.T) {
 		}
 	})
 }
+
+// Notices that a session has moved reach no handler that would do work for it, and
+// the handler for moves where there is one.
+func TestNoticesOfMoves(t *testing.T) {
+	t.Parallel()
+	notice := strings.TrimSuffix(taskJSON("n", "prewarm"), "}") + `,"moved":{"instance":"i1","address":"10.0.0.1:80","epoch":9}}`
+	for name, listens := range map[string]bool{"told": true, "passed over": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &taskBerth{polls: [][]string{{notice}}}
+				var told []Task
+				handlers := TaskHandlers{Prewarm: func(context.Context, Task) (TaskAnswer, error) {
+					t.Error("the session is prewarmed again")
+					return TaskAnswer{}, nil
+				}}
+				if listens {
+					handlers.Moved = func(_ context.Context, t Task) (TaskAnswer, error) {
+						told = append(told, t)
+						return TaskAnswer{}, nil
+					}
+				}
+				err := run(t, fresh(t, b), RunConfig{Tasks: handlers}, 20*time.Second)
+				if err != nil || len(b.answers) != 1 || !strings.Contains(b.answers[0], `"done"`) {
+					t.Errorf("answers %q, error %v", b.answers, err)
+				}
+				if listens != (len(told) == 1) || listens && *told[0].Moved != (Owner{Instance: "i1", Address: "10.0.0.1:80", Epoch: 9}) {
+					t.Errorf("told %+v", told)
+				}
+			})
+		})
+	}
+}

@@ -3,6 +3,7 @@ package migrations
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -31,66 +32,99 @@ const (
 // at all is there within a round trip, or when it is done with what it does.
 const pollPatience = 5 * time.Second
 
+// reply is how a question ended.
+type reply struct {
+	answer  answer
+	version uint64 // that a release has saved
+}
+
+// declineLimit is how many tasks of one kind a worker declines in a row, without
+// ever having done one, before it is not asked for such any more.
+const declineLimit = 3
+
 // board puts one job's tasks up for workers to pull, and collects the answers. A
 // worker that lets a task hang for the patience without ever having taken one
 // does not poll, and is not asked again; neither is one that left two unanswered.
+// A release that is not answered counts for nothing there: the turn goes on.
 type board struct {
 	store    taskStore
 	job      string
 	patience time.Duration
+	gone     func(statestore.Owner) bool // that boot of a worker is no more
 
-	mu      sync.Mutex
-	open    map[string]chan statestore.Task // by task id; each holds one answer
-	polls   map[statestore.Owner]bool       // has taken a task of this job
-	misses  map[statestore.Owner]int        // tasks left unanswered, in a row
-	passive map[statestore.Owner]bool
-	looking bool
-	looks   sync.WaitGroup
+	mu       sync.Mutex
+	open     map[string]hanging        // by task id
+	polls    map[statestore.Owner]bool // has taken a task of this job
+	misses   map[statestore.Owner]int  // tasks left unanswered, in a row
+	passive  map[statestore.Owner]bool
+	declines map[duty]int // in a row; far below 0 for what was done once
+	looking  bool
+	looks    sync.WaitGroup
+}
+
+// hanging is a question that somebody waits for the answer to.
+type hanging struct {
+	of       statestore.Owner
+	answered chan statestore.Task // holds one
+}
+
+// duty is one kind of task of one worker.
+type duty struct {
+	of   statestore.Owner
+	kind statestore.TaskKind
 }
 
 // wait returns when nothing looks any more, shortly after the last question.
 func (b *board) wait() { b.looks.Wait() }
 
-func newBoard(store taskStore, job string, patience time.Duration) *board {
+func newBoard(store taskStore, job string, patience time.Duration, gone func(statestore.Owner) bool) *board {
 	return &board{
-		store: store, job: job, patience: patience,
-		open:    map[string]chan statestore.Task{},
-		polls:   map[statestore.Owner]bool{},
-		misses:  map[statestore.Owner]int{},
-		passive: map[statestore.Owner]bool{},
+		store: store, job: job, patience: patience, gone: gone,
+		open:     map[string]hanging{},
+		polls:    map[statestore.Owner]bool{},
+		misses:   map[statestore.Owner]int{},
+		passive:  map[statestore.Owner]bool{},
+		declines: map[duty]int{},
 	}
 }
 
 // ask puts the task up and waits for its answer, at most for the given time. A
-// worker known to be passive is not asked. The error is the store's, or ctx's.
-func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration) (answer, error) {
-	if b.isPassive(t.For) || within <= 0 {
-		return answerNone, nil
+// worker known to be passive, or not to do such tasks, is not asked. The error is
+// the store's, or ctx's.
+func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration) (reply, error) {
+	if within <= 0 || b.spares(t.For, t.Kind) {
+		return reply{}, nil
 	}
 	t.Job = b.job
-	if err := b.store.PutTasks(ctx, []statestore.Task{t}, within); err != nil {
-		return answerNone, fmt.Errorf("ask %s to %s: %w", t.For.Instance, t.Kind, err)
-	}
-	answered := b.register(ctx, t.ID)
+	answered := b.register(ctx, &t)
 	defer b.unregister(t.ID)
+	if err := b.store.PutTasks(ctx, []statestore.Task{t}, within); err != nil {
+		return reply{}, fmt.Errorf("ask %s to %s: %w", t.For.Instance, t.Kind, err)
+	}
 	end, patience := time.NewTimer(within), time.NewTimer(b.patience)
 	defer end.Stop()
 	defer patience.Stop()
 	for {
 		select {
 		case done := <-answered:
-			b.heard(t.For)
-			return verdict(done.Result), nil
+			if done.Result == statestore.TaskOpen {
+				return reply{}, nil // nobody is there any more
+			}
+			got := reply{verdict(done.Result), done.Version}
+			b.heard(duty{t.For, t.Kind}, got.answer)
+			return got, nil
 		case <-patience.C:
 			if !b.hasPolled(t.For) {
 				b.missed(t.For, true)
-				return answerNone, nil
+				return reply{}, nil
 			}
 		case <-end.C:
-			b.missed(t.For, false)
-			return answerNone, nil
+			if t.Kind != statestore.TaskRelease {
+				b.missed(t.For, false)
+			}
+			return reply{}, nil
 		case <-ctx.Done():
-			return answerNone, context.Cause(ctx)
+			return reply{}, context.Cause(ctx)
 		}
 	}
 }
@@ -117,10 +151,27 @@ func (b *board) hasPolled(w statestore.Owner) bool {
 	return b.polls[w]
 }
 
-func (b *board) heard(w statestore.Owner) {
+// spares reports whether the worker need not be asked.
+func (b *board) spares(w statestore.Owner, kind statestore.TaskKind) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.misses, w)
+	// A target that declines to prewarm may mean this session only.
+	return b.passive[w] || kind != statestore.TaskPrewarm && b.declines[duty{w, kind}] >= declineLimit
+}
+
+// answers reports whether a worker may let go of a session when it is asked to.
+func (b *board) answers(w statestore.Owner) bool { return !b.spares(w, statestore.TaskRelease) }
+
+func (b *board) heard(d duty, a answer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.misses, d.of)
+	switch a {
+	case answerRefused:
+		b.declines[d]++
+	case answerDone:
+		b.declines[d] = math.MinInt32
+	}
 }
 
 func (b *board) missed(w statestore.Owner, never bool) {
@@ -131,11 +182,11 @@ func (b *board) missed(w statestore.Owner, never bool) {
 }
 
 // register waits for the answer to a task; the first to wait begins to look.
-func (b *board) register(ctx context.Context, id string) <-chan statestore.Task {
+func (b *board) register(ctx context.Context, t *statestore.Task) <-chan statestore.Task {
 	answered := make(chan statestore.Task, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.open[id] = answered
+	b.open[t.ID] = hanging{t.For, answered}
 	if !b.looking {
 		b.looking = true
 		b.looks.Go(func() { b.look(ctx) })
@@ -171,7 +222,21 @@ func (b *board) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	tasks, err := b.store.TasksOf(ctx, b.job)
-	return err == nil && b.deliver(tasks)
+	some := err == nil && b.deliver(tasks)
+	b.abandon()
+	return some
+}
+
+// abandon ends the wait for boots that are no more.
+func (b *board) abandon() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, h := range b.open {
+		if b.gone(h.of) {
+			delete(b.open, id)
+			h.answered <- statestore.Task{}
+		}
+	}
 }
 
 // watched reports whether anybody waits, and ends the looking if nobody does.
@@ -190,10 +255,10 @@ func (b *board) deliver(tasks []statestore.Task) (some bool) {
 		if t.LeaseEnd > 0 || t.Result != statestore.TaskOpen {
 			b.polls[t.For] = true
 		}
-		answered, waits := b.open[t.ID]
+		h, waits := b.open[t.ID]
 		if waits && t.Result != statestore.TaskOpen {
 			delete(b.open, t.ID)
-			answered <- t
+			h.answered <- t
 			some = true
 		}
 	}

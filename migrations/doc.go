@@ -40,16 +40,28 @@
 // or is down, gets the in-flight grace instead. TestSourceFollowsTheStrictOrder
 // plays every way through.
 //
+// # Handing over
+//
+// Workers pull tasks and are never called. A session that was active lately is
+// handed over: its source puts the KV cache where others can read it (offload), its
+// target builds its own (prewarm), its source lets the running turn end and says
+// what it has saved (release), the owner is changed, and both are told
+// (TestHandOffInItsOrder). A session that is written meanwhile is prewarmed once
+// more and not a third time. Whoever does not pull, declines or does not answer
+// within the in-flight grace is passed over; only a turn that still runs is waited
+// for (handoff_test.go).
+//
 // # What counts as in flight
 //
 // Nobody tells Berth when a turn of one session begins; the store knows when one
 // ended. A session counts as in flight while its last write is younger than the
 // in-flight grace, unless its instance has sent a heartbeat since that says
-// running 0 and waiting 0. A turn that runs longer than the grace, on a session
-// that was quiet before, is not seen: its session moves under it, and its save
-// lands all the same, because a move leaves the last owner the right to append
-// (the tail of package statestore, TestDrainOfPassiveWorkers). Sessions in flight
-// are tried again until the deadline, where they are left, named, and the job is
-// partial (TestDeadlineLeavesWhatIsInFlight). Sessions of a boot that is gone or
-// down wait for nobody (TestSourcesThatAreNoMore).
+// running 0 and waiting 0, or answers a release of this session. A turn that runs
+// longer than the grace, on a session that was quiet before and whose instance
+// pulls no tasks, is not seen: its session moves under it, and its save lands all
+// the same, because a move leaves the last owner the right to append (the tail of
+// package statestore, TestDrainOfPassiveWorkers). Sessions in flight are tried again
+// until the deadline, where they are left, named, and the job is partial
+// (TestDeadlineLeavesWhatIsInFlight). Sessions of a boot that is gone or down wait
+// for nobody (TestSourcesThatAreNoMore).
 package migrations

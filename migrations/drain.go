@@ -1,10 +1,10 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"berth/statestore"
@@ -12,23 +12,18 @@ import (
 
 // drain is one holding of a drain job.
 type drain struct {
-	store  Store
-	keeper *keeper
-	mover  *mover
-	o      *Options
-	log    *slog.Logger
+	work
+	spec    DrainSpec
+	sources []*source
+	endgame time.Time // when the last tenth begins
+}
 
-	job      statestore.Job
-	spec     DrainSpec
-	sources  []*source
-	endgame  time.Time // when the last tenth begins
-	deadline time.Time
-
-	retry   backoff
-	stuck   bool                             // the last turn failed, and it was logged
-	refused map[statestore.SessionKey]string // targets that declined
-	why     map[statestore.SessionKey]string // why sessions were blocked last
-	unseen  unseen
+func (r *Runner) newDrain(h *holding, spec DrainSpec) *drain {
+	d := &drain{work: r.newWork(h, &spec.Pace, &spec.Prewarm, spec.grace()), spec: spec}
+	for _, s := range h.job.Sources {
+		d.sources = append(d.sources, &source{owner: s})
+	}
+	return d
 }
 
 // run works on the job until it ends, and returns the state it ended in. Its
@@ -40,49 +35,13 @@ func (d *drain) run(ctx context.Context) (statestore.JobState, error) {
 	if end, err := d.begin(ctx); end != "" || err != nil {
 		return end, err
 	}
-	for {
-		if d.keeper.asked() == statestore.ControlCancel {
-			return d.cancel(ctx)
-		}
-		end, err := d.turn(ctx)
-		switch {
-		case end != "":
-			return end, nil
-		case errors.Is(err, errLost):
-			return "", err
-		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
-		}
-		d.report(ctx, err)
-	}
+	return d.loop(ctx, d.turn, d.cancel)
 }
 
-// report logs what holds the job up, once until it goes on.
-func (d *drain) report(ctx context.Context, err error) {
-	if err != nil && !d.stuck {
-		d.log.WarnContext(ctx, "job is held up", "job", d.job.ID, "reason", err.Error())
-	}
-	d.stuck = err != nil
-}
-
-// insist repeats act until it succeeds, the job is lost, ctx ends, or an operator
-// asks for what the caller does not want to miss.
-func (d *drain) insist(ctx context.Context, missed func() bool, act func(context.Context) error) error {
-	for {
-		err := act(ctx)
-		switch {
-		case err == nil, missed():
-			return nil
-		case errors.Is(err, errLost):
-			return err
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		}
-		d.report(ctx, err)
-		if err := sleep(ctx, d.retry.pause()); err != nil {
-			return err
-		}
-	}
+// turn looks at everything once, acts on it, and waits until it is worth looking
+// again.
+func (d *drain) turn(ctx context.Context) (statestore.JobState, error) {
+	return d.work.turn(ctx, d.untilNextStage(), d.act)
 }
 
 // begin closes the instances for new sessions. When it returns, their fence is in
@@ -92,9 +51,8 @@ func (d *drain) begin(ctx context.Context) (statestore.JobState, error) {
 	if d.job.State == statestore.JobPending {
 		d.keeper.enter(statestore.JobPlanning, PhaseFencing)
 	}
-	cancelled := func() bool { return d.keeper.asked() == statestore.ControlCancel }
 	end := statestore.JobState("")
-	err := d.insist(ctx, cancelled, func(ctx context.Context) (err error) {
+	err := d.insist(ctx, d.cancelled, func(ctx context.Context) (err error) {
 		end, err = d.closeSources(ctx)
 		return err
 	})
@@ -130,10 +88,9 @@ func (d *drain) closeSources(ctx context.Context) (statestore.JobState, error) {
 	return "", nil
 }
 
-// setTimes turns the store's deadline into one on this process's monotonic clock,
-// which no step of either wall clock moves.
+// setTimes begins the stages of the job's time.
 func (d *drain) setTimes(now statestore.Millis) {
-	d.deadline = time.Now().Add(d.job.Deadline.Sub(now))
+	d.setDeadline(now)
 	d.endgame = d.deadline.Add(-d.job.Deadline.Sub(d.job.Created) / 10)
 }
 
@@ -206,7 +163,6 @@ func gone(err error) bool {
 func (d *drain) cancel(ctx context.Context) (statestore.JobState, error) {
 	d.keeper.enter(statestore.JobCancelling, PhaseRestoring)
 	d.keeper.wake()
-	never := func() bool { return false }
 	if err := d.insist(ctx, never, d.restore); err != nil {
 		return "", err
 	}
@@ -232,9 +188,32 @@ func (d *drain) restore(ctx context.Context) error {
 	if err := d.reconcile(ctx); err != nil {
 		return err
 	}
+	if err := d.dropReservations(ctx); err != nil {
+		return err
+	}
 	for _, in := range held {
 		if err := d.reopen(ctx, in); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// dropReservations takes back what an earlier holding promised and had no time to
+// take back itself.
+func (d *drain) dropReservations(ctx context.Context) error {
+	for _, s := range d.sources {
+		for v, err := range d.store.SessionsOf(ctx, d.job.Pool, s.owner.Instance) {
+			if err != nil {
+				return fmt.Errorf("read the sessions of %s: %w", s.owner.Instance, err)
+			}
+			if v.Reserved == nil || v.Reserved.Job.ID != d.job.ID {
+				continue
+			}
+			err := d.store.Reserve(ctx, statestore.Reserve{Key: v.Key, Epoch: v.Epoch, Target: v.Reserved.Target, Job: d.job.Ref()})
+			if err := orLost(err); errors.Is(err, errLost) {
+				return err
+			}
 		}
 	}
 	return nil
@@ -275,14 +254,15 @@ func (d *drain) reopen(ctx context.Context, in *statestore.Instance) error {
 // partial ends a job whose time is over: it names what is left and why.
 func (d *drain) partial(now *view) statestore.JobState {
 	left := make([]Leftover, 0, min(len(now.sessions), leftoversKept))
-	blocked := map[string]int{}
+	blocked, failed := map[string]int{}, map[string]int{}
 	for i := range now.sessions {
 		s := &now.sessions[i]
-		reason := d.why[s.key]
-		if reason == "" {
-			reason = BlockedDeadline
+		reason := cmp.Or(d.failed[s.key], d.why[s.key], BlockedDeadline)
+		if d.failed[s.key] != "" {
+			failed[reason]++
+		} else {
+			blocked[reason]++
 		}
-		blocked[reason]++
 		if len(left) < leftoversKept {
 			left = append(left, Leftover{
 				Instance: s.owner.Instance, Tenant: s.key.Tenant, Session: s.key.ID, Reason: reason,
@@ -295,7 +275,7 @@ func (d *drain) partial(now *view) statestore.JobState {
 				left = append(left, Leftover{Instance: s.owner.Instance, Reason: p.Because})
 			}
 		}
-		m.Left, m.Blocked = left, blocked
+		m.Left, m.Blocked, m.Failed = left, blocked, failed
 	})
 	return statestore.JobPartial
 }

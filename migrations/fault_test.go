@@ -20,6 +20,8 @@ type faulty struct {
 	statestore.Store
 	before func(call string) error
 	after  func(call string, err error) error
+	// beforeMove is asked as well before a move.
+	beforeMove func(m statestore.Move) error
 
 	mu     sync.Mutex
 	dead   bool
@@ -31,6 +33,8 @@ func newFaulty(s statestore.Store) *faulty {
 		Store:  s,
 		before: func(string) error { return nil },
 		after:  func(_ string, err error) error { return err },
+
+		beforeMove: func(statestore.Move) error { return nil },
 	}
 }
 
@@ -87,7 +91,13 @@ func (f *faulty) Reserve(ctx context.Context, r statestore.Reserve) error {
 func (f *faulty) Move(ctx context.Context, m statestore.Move) (out statestore.Moved, err error) {
 	m.Require = statestore.Requirement{} // the embedded store never replicates
 	ctx = context.WithoutCancel(ctx)     // what a frozen process had sent arrives all the same
-	err = f.write("Move", func() (err error) { out, err = f.Store.Move(ctx, m); return err })
+	err = f.write("Move", func() (err error) {
+		if err := f.beforeMove(m); err != nil {
+			return err
+		}
+		out, err = f.Store.Move(ctx, m)
+		return err
+	})
 	return out, err
 }
 

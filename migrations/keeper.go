@@ -128,7 +128,7 @@ func (k *keeper) save(ctx context.Context, ttl time.Duration) error {
 	k.mu.Lock()
 	changes, state := k.changes, k.state
 	k.speed.measure(time.Now(), &k.memo.Progress)
-	k.memo.Queued = max(0, k.memo.Total-k.memo.done()-k.memo.Reserved-sum(k.memo.Blocked))
+	k.memo.Queued = max(0, k.memo.Total-k.memo.done()-k.memo.Reserved-sum(k.memo.Blocked)-sum(k.memo.Failed))
 	progress := k.memo.Progress
 	doc, err := json.Marshal(&k.memo)
 	k.mu.Unlock()

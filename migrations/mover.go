@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"berth/statestore"
 )
-
-// prewarmRounds is how often a session is prewarmed at most: again when it was
-// written while its target prefilled, and not a third time.
-const prewarmRounds = 2
 
 // staleAfter is the age at which what a scan told of a session is read again
 // before the session is judged in flight or not.
@@ -22,143 +17,82 @@ const staleAfter = time.Second
 // reservation is the name under which a store refuses what another job reserved.
 const reservation = "reservation"
 
-// result is what became of one step: settled, unless it says otherwise.
+// result is what became of one step. The zero value says that nothing has yet.
 type result struct {
+	settled   bool // the session is counted: moved, or skipped
 	moved     bool
+	epoch     uint64 // that a move began, if it is known
+	warm      bool   // the target holds the KV cache
 	blocked   string // why it has to be tried again
 	refusedBy string // the target that would not have it
 	err       error  // ends the pass: the job is another's, or ctx is over
 }
 
-// mover takes single sessions through reserve, prewarm and commit.
+// mover takes single sessions through reserve, hand-off and commit.
 type mover struct {
 	store  sessionStore
 	keeper *keeper
 	board  *board
-	pace   *pace
+	pace   *budgets
 	ref    statestore.JobRef
 	grace  time.Duration
 	takes  func(statestore.Owner) bool // the target may still be given sessions
+	gone   func(statestore.Owner) bool // that boot is no more: nobody is there to be waited for
 	lives  statestore.Lifetimes
 	need   statestore.Requirement
 
-	mu     sync.Mutex
-	rounds map[statestore.SessionKey]int    // prewarms that a session has had
-	open   map[statestore.SessionKey]intent // sessions seen bound that nobody counted yet
+	mu       sync.Mutex
+	rounds   map[statestore.SessionKey]int    // prewarms that a session has had
+	releases int                              // asked for so far
+	open     map[statestore.SessionKey]intent // sessions seen bound that nobody counted yet
 }
 
 // carry takes one step. seen is when the session was read.
-func (m *mover) carry(ctx context.Context, s step, seen time.Time) result {
+func (m *mover) carry(ctx context.Context, s *step, seen time.Time) result {
 	if m.grace > 0 && time.Since(seen) > staleAfter {
-		if r, ok := m.reread(ctx, &s); !ok {
+		if r, ok := m.reread(ctx, s); !ok {
 			return r
+		}
+		if !s.release && s.inFlight(m.grace) {
+			return result{blocked: BlockedInFlight}
 		}
 	}
 	warm := false
-	if s.prewarm {
+	if s.prewarm || s.release {
 		var r result
-		if warm, r = m.prewarm(ctx, &s); r != (result{}) {
-			m.unreserve(ctx, &s)
+		if warm, r = m.handOff(ctx, s); r != (result{}) {
+			m.unreserve(ctx, s)
 			return r
 		}
 	}
 	if !s.target.IsZero() && !m.takes(s.target) {
 		// It fell ill since it was chosen, maybe while it was asked to prewarm.
-		m.unreserve(ctx, &s)
+		m.unreserve(ctx, s)
 		return result{blocked: BlockedTargetRefused}
 	}
-	r := m.commit(ctx, &s, warm)
-	if s.prewarm && !r.moved {
-		m.unreserve(ctx, &s)
+	r := m.commit(ctx, s, warm)
+	if !r.moved {
+		m.unreserve(ctx, s)
 	}
 	return r
 }
 
-// reread looks at the session again; false when it must not be moved as planned.
+// reread looks at the session again; false when it is not any more what was planned.
 func (m *mover) reread(ctx context.Context, s *step) (result, bool) {
 	v, err := m.store.Lookup(ctx, s.key)
 	if err != nil {
 		return m.failed(ctx, fmt.Errorf("look at a session: %w", err)), false
 	}
 	in := s.intent(false)
-	if f := fateOf(&v, in); f != fateBound {
+	if f := fateOf(&v, in, false); f != fateBound {
 		return m.settle(f, in), false
 	}
 	fresh := newSession(&v)
-	fresh.orphaned, fresh.load = s.orphaned, s.load
+	fresh.orphaned, fresh.load = s.orphaned || m.gone(s.owner), s.load
 	// A rest that was told before the last write says nothing any more.
 	fresh.resting = s.resting && fresh.floor.Version == s.floor.Version
 	s.session = fresh
-	if fresh.inFlight(m.grace) {
-		return result{blocked: BlockedInFlight}, false
-	}
 	return result{}, true
-}
-
-// prewarm promises the session to its target and lets it build the KV cache. What
-// the target does not manage is no obstacle: it gets the session cold.
-func (m *mover) prewarm(ctx context.Context, s *step) (warm bool, r result) {
-	for !m.board.isPassive(s.target) {
-		round, ok := m.nextRound(s.key)
-		if !ok {
-			return false, result{}
-		}
-		if err := m.pace.prewarm.take(ctx, s.prefill()); err != nil {
-			return false, result{err: err}
-		}
-		err := m.store.Reserve(ctx, statestore.Reserve{
-			Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref, For: m.grace + callTimeout,
-		})
-		if err != nil {
-			return false, m.refused(ctx, s.intent(false), fmt.Errorf("reserve a target: %w", err))
-		}
-		got, err := m.ask(ctx, s, round)
-		switch {
-		case err != nil:
-			return false, m.failed(ctx, err)
-		case got == answerRefused:
-			return false, result{blocked: BlockedTargetRefused, refusedBy: s.target.Instance}
-		}
-		built := s.floor.Version
-		if r, ok := m.reread(ctx, s); !ok {
-			return false, r
-		}
-		if got != answerDone || s.floor.Version == built {
-			return got == answerDone, result{}
-		}
-	}
-	return false, result{}
-}
-
-func (m *mover) nextRound(key statestore.SessionKey) (int, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.rounds[key] == prewarmRounds {
-		return 0, false
-	}
-	m.rounds[key]++
-	return m.rounds[key], true
-}
-
-// ask lets the target prewarm.
-func (m *mover) ask(ctx context.Context, s *step, round int) (answer, error) {
-	m.keeper.note(func(k *memo) { k.Reserved++ })
-	defer m.keeper.note(func(k *memo) { k.Reserved-- })
-	got, err := m.board.ask(ctx, statestore.Task{
-		ID: m.taskID(&s.session, strconv.Itoa(round)), Kind: statestore.TaskPrewarm, For: s.target, Session: s.key, Floor: s.floor,
-	}, m.grace)
-	if got == answerDone {
-		m.keeper.update(func(k *memo) { k.PrewarmedTokens += s.prefill() })
-	}
-	return got, err
-}
-
-// unreserve gives the target's promise back, also when ctx is over. A reservation
-// that stays behind ends by itself.
-func (m *mover) unreserve(ctx context.Context, s *step) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	_ = m.store.Reserve(ctx, statestore.Reserve{Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref})
 }
 
 // intent puts the step on record.
@@ -184,14 +118,14 @@ func (m *mover) commit(ctx context.Context, s *step, warm bool) result {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	_, err := m.store.Move(ctx, statestore.Move{
+	moved, err := m.store.Move(ctx, statestore.Move{
 		Key: s.key, From: s.owner, Epoch: s.floor.Epoch, To: s.target, Job: m.ref,
 		Lifetimes: m.lives, Require: m.need,
 	})
 	if err == nil {
 		m.counted(in)
 		m.keeper.update(func(k *memo) { k.count(in) })
-		return result{moved: true}
+		return result{settled: true, moved: true, epoch: moved.Epoch, warm: warm && moved.Version == s.floor.Version}
 	}
 	return m.refused(ctx, in, fmt.Errorf("move a session: %w", err))
 }
@@ -208,7 +142,8 @@ func (m *mover) refused(ctx context.Context, in intent, err error) result {
 	case errors.As(err, &undurable):
 		return m.settle(fateMoved, in)
 	case errors.As(err, &stale), errors.As(err, &ended):
-		return m.recount(ctx, in)
+		// Whoever changed the session, it was not this commit.
+		return m.recount(ctx, in, false)
 	case errors.As(err, &fenced), errors.As(err, &held), definite:
 		m.keeper.update(func(k *memo) { k.drop(in) })
 	}
@@ -234,13 +169,14 @@ func (m *mover) failed(ctx context.Context, err error) result {
 	return result{blocked: BlockedStoreError}
 }
 
-// recount reads off the session what became of an intent, and counts it.
-func (m *mover) recount(ctx context.Context, in intent) result {
+// recount reads off the session what became of an intent, and counts it. sent says
+// that its commit may have reached the store.
+func (m *mover) recount(ctx context.Context, in intent, sent bool) result {
 	v, err := m.store.Lookup(ctx, in.Key)
 	if err != nil {
 		return m.failed(ctx, fmt.Errorf("look at a session: %w", err))
 	}
-	return m.settle(fateOf(&v, in), in)
+	return m.settle(fateOf(&v, in, sent), in)
 }
 
 // settle counts a fate.
@@ -262,7 +198,7 @@ func (m *mover) settle(f fate, in intent) result {
 		k.drop(in)
 		k.skip(f.skipped(), 1)
 	})
-	return result{moved: f == fateMoved}
+	return result{settled: true, moved: f == fateMoved}
 }
 
 // counted takes a session off the list of those that nobody counted yet.

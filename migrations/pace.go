@@ -38,24 +38,24 @@ func (b budget) take(ctx context.Context, n uint64) error {
 	return nil
 }
 
-// pace is the budgets of one holding of a job.
-type pace struct {
+// budgets are what one holding of a job may spend.
+type budgets struct {
 	sessions, bytes, tokens budget
 	prewarm                 budget // tokens
 }
 
-func newPace(s *DrainSpec) *pace {
-	return &pace{
-		sessions: newBudget(s.Pace.SessionsPerS),
-		bytes:    newBudget(s.Pace.BytesPerS),
-		tokens:   newBudget(s.Pace.TokensPerS),
-		prewarm:  newBudget(s.Prewarm.TokensPerS),
+func newBudgets(p *Pace, w *Prewarm) *budgets {
+	return &budgets{
+		sessions: newBudget(p.SessionsPerS),
+		bytes:    newBudget(p.BytesPerS),
+		tokens:   newBudget(p.TokensPerS),
+		prewarm:  newBudget(w.TokensPerS),
 	}
 }
 
 // admit waits until the session may leave. Who is only unbound costs no target
 // anything.
-func (p *pace) admit(ctx context.Context, s *step) error {
+func (p *budgets) admit(ctx context.Context, s *step) error {
 	if err := p.sessions.take(ctx, 1); err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package migrations
 
 import (
 	"context"
-	"maps"
-	"strconv"
 	"sync"
 	"time"
 
@@ -16,71 +14,65 @@ import (
 // enough that plans follow the fleet.
 const passLimit = 1024
 
-// noticeLife is how long a source may take to pull the notice that a session left.
+// noticeLife is how long a worker may take to pull the notice that a session moved.
 const noticeLife = time.Minute
 
-// pass plans what was seen and carries the plan out. cut says that the limit left
-// some of the plan for the next turn.
-func (d *drain) pass(ctx context.Context, now *view) (moved int, cut bool, err error) {
-	p := makePlan(d.question(now))
-	d.why = p.why
+// noticeEvery is how long a notice may wait for others to go along.
+const noticeEvery = 250 * time.Millisecond
+
+// pass carries a plan out. cut says that the limit left some of it for the next
+// turn.
+func (w *work) pass(ctx context.Context, p *plan, seen time.Time) (moved int, cut bool, err error) {
+	w.why = p.why
 	steps := p.steps
 	if cut = len(steps) > passLimit; cut {
 		steps = steps[:passLimit]
 	}
-	d.keeper.note(func(m *memo) { m.Blocked = p.blocked })
+	w.keeper.note(func(m *memo) { m.Blocked, m.Failed = p.blocked, p.failed })
 	if len(steps) == 0 {
 		return 0, false, nil
 	}
-	gone, err := d.carryOut(ctx, steps, now.at)
-	d.notify(ctx, gone)
-	return len(gone), cut, err
+	moved, err = w.carryOut(ctx, steps, seen)
+	return moved, cut, err
 }
 
-// question puts what was seen into words for the planner.
-func (d *drain) question(now *view) question {
-	q := question{
-		snapshot:  d.o.Snapshot(d.job.Pool),
-		sessions:  now.sessions,
-		mode:      d.spec.Mode,
-		cold:      !time.Now().Before(d.endgame) && d.spec.AtDeadline == DeadlineCommit,
-		grace:     d.spec.grace(),
-		idleBelow: d.spec.Prewarm.idleBelow(),
-		budget:    ^uint64(0),
-		avoid:     d.spec.Avoid,
-		refused:   d.refused,
-	}
-	for _, s := range d.sources {
-		q.sources = append(q.sources, s.owner.Instance)
-	}
-	d.unseen.fade(now.at)
-	q.placed = maps.Clone(d.unseen.load)
-	d.keeper.look(func(m *memo) {
-		if most := d.spec.Prewarm.MaxTokens; most > 0 {
+// fill puts into a question what the holding knows.
+func (w *work) fill(q *question, at time.Time) {
+	w.unseen.fade(at)
+	q.snapshot, q.grace, q.idleBelow = w.o.Snapshot(w.job.Pool), w.grace, w.prewarm.idleBelow()
+	q.placed, q.refused, q.budget = w.unseen.load, w.refused, ^uint64(0)
+	q.failed, q.answers = w.failed, w.mover.board.answers
+	w.keeper.look(func(m *memo) {
+		if most := w.prewarm.MaxTokens; most > 0 {
 			q.budget = most - min(most, m.PrewarmedTokens)
 		}
 	})
-	return q
 }
 
 // carryOut takes the steps, in their order for each target, several at once, and
-// returns those that ended in a move. None is under way any more then.
-func (d *drain) carryOut(ctx context.Context, steps []step, seen time.Time) ([]step, error) {
-	slots := make(chan struct{}, d.spec.Pace.Concurrency)
-	out := &outcomes{d: d}
+// returns how many ended in a move. None is under way any more then.
+func (w *work) carryOut(ctx context.Context, steps []step, seen time.Time) (int, error) {
+	slots := make(chan struct{}, w.pace.Concurrency)
+	out := &outcomes{w: w}
+	telling, told := context.WithCancel(ctx)
+	var teller sync.WaitGroup
+	teller.Go(func() { out.tell(telling) })
 	g, ctx := errgroup.WithContext(ctx)
 	for target, queue := range byTarget(steps) {
-		width := d.spec.Pace.PerTarget
+		width := w.pace.PerTarget
 		if target.IsZero() {
-			width = d.spec.Pace.Concurrency
+			width = w.pace.Concurrency
 		}
 		for range min(width, len(queue)) {
-			g.Go(func() error { return d.work(ctx, queue, slots, seen, out) })
+			g.Go(func() error { return w.workOff(ctx, queue, slots, seen, out) })
 		}
 	}
 	err := g.Wait()
+	told()
+	teller.Wait()
+	out.notify(ctx)
 	// The tasks of the steps are over; what is left of them is noise.
-	d.dropTasks(ctx)
+	w.dropTasks(ctx)
 	return out.moved, err
 }
 
@@ -103,82 +95,122 @@ func byTarget(steps []step) map[statestore.Owner]chan step {
 	return queues
 }
 
-// work takes one target's steps, one after the other.
-func (d *drain) work(ctx context.Context, queue <-chan step, slots chan struct{}, seen time.Time, out *outcomes) error {
+// workOff takes one target's steps, one after the other.
+func (w *work) workOff(ctx context.Context, queue <-chan step, slots chan struct{}, seen time.Time, out *outcomes) error {
 	for s := range queue {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		r := d.mover.carry(ctx, s, seen)
+		r := w.mover.carry(ctx, &s, seen)
 		<-slots
 		if r.err != nil {
+			if s.inFlight(w.grace) {
+				out.block(&s, BlockedInFlight) // that is what it waited for
+			}
 			return r.err
 		}
-		out.add(s, r)
+		out.add(&s, r)
 	}
 	return nil
 }
 
 // outcomes collects what became of the steps of one pass.
 type outcomes struct {
-	d     *drain
-	mu    sync.Mutex
-	moved []step
+	w       *work
+	mu      sync.Mutex
+	moved   int
+	notices []statestore.Task
 }
 
-func (o *outcomes) add(s step, r result) {
+func (o *outcomes) add(s *step, r result) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if r.moved {
-		o.moved = append(o.moved, s)
-		o.d.unseen.add(time.Now(), s.target.Instance, s.load)
+		o.moved++
+		o.w.unseen.add(time.Now(), s.target.Instance, s.load)
+		o.notices = append(o.notices, o.w.noticesOf(s, r)...)
 	}
 	if r.refusedBy != "" {
-		o.d.refused[s.key] = r.refusedBy
+		o.w.refused[s.key] = r.refusedBy
 	}
 	if r.blocked != "" {
-		o.d.why[s.key] = r.blocked
-		o.d.keeper.note(func(m *memo) { increase(&m.Blocked, r.blocked, 1) })
+		o.w.why[s.key] = r.blocked
+		o.w.keeper.note(func(m *memo) { increase(&m.Blocked, r.blocked, 1) })
+		o.w.tried(s, r.blocked)
 	}
 }
 
-// notify tells the sources which sessions have left, so that they can let go of
-// their KV cache: those that were active lately, since the cache of the others is
-// the first to be evicted anyway. Who does not pull the notices misses nothing
-// that the answer to a late append would not say as well.
-func (d *drain) notify(ctx context.Context, moved []step) {
-	tasks := make([]statestore.Task, 0, len(moved))
-	for _, s := range moved {
-		if s.orphaned || s.lapsed() || s.idle >= d.spec.Prewarm.idleBelow() {
-			continue
-		}
-		tasks = append(tasks, statestore.Task{
-			// The floor is the tail's own: only at that epoch may it still append.
-			ID: d.mover.taskID(&s.session, string(statestore.TaskRelease)), Kind: statestore.TaskRelease,
-			For: s.owner, Session: s.key, Floor: s.floor,
+// block notes why a step that was cut off had not ended yet.
+func (o *outcomes) block(s *step, reason string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.w.why[s.key] = reason
+}
+
+// tried counts a try in vain against the job's retry budget. What only waits for a
+// turn to end is no try.
+func (w *work) tried(s *step, blocked string) {
+	if w.pace.Retries == 0 || blocked == BlockedInFlight || blocked == BlockedChanged {
+		return
+	}
+	if w.tries[s.key]++; w.tries[s.key] > w.pace.Retries {
+		w.failed[s.key] = blocked
+	}
+}
+
+// noticesOf tells both ends of a move: the source, so that it can let go of its KV
+// cache, and a target that has built one, so that it knows it is the owner. Only
+// of sessions that were active lately, since the cache of the others is the first
+// to be evicted anyway. Who does not pull the notices misses nothing that the
+// answer to a late append, or the next hint, would not say as well.
+func (w *work) noticesOf(s *step, r result) []statestore.Task {
+	if s.orphaned || s.lapsed() || s.idle >= w.prewarm.idleBelow() {
+		return nil
+	}
+	notices := []statestore.Task{{
+		// The floor is the tail's own: only at that epoch may it still append.
+		ID: w.mover.taskID(&s.session, "moved"), Kind: statestore.TaskRelease,
+		For: s.owner, Session: s.key, Floor: s.floor, Owner: s.target, Epoch: r.epoch,
+	}}
+	if r.warm {
+		floor := s.floor
+		floor.Epoch = r.epoch
+		notices = append(notices, statestore.Task{
+			ID: w.mover.taskID(&s.session, "yours"), Kind: statestore.TaskPrewarm,
+			For: s.target, Session: s.key, Floor: floor, Owner: s.target, Epoch: r.epoch,
 		})
 	}
-	if len(tasks) == 0 {
+	return notices
+}
+
+// tell sends notices every now and then, until ctx ends.
+func (o *outcomes) tell(ctx context.Context) {
+	for sleep(ctx, noticeEvery) == nil {
+		o.notify(ctx)
+	}
+}
+
+// notify sends the notices that wait.
+func (o *outcomes) notify(ctx context.Context) {
+	o.mu.Lock()
+	notices := o.notices
+	o.notices = nil
+	o.mu.Unlock()
+	if len(notices) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	if err := d.store.PutTasks(ctx, tasks, noticeLife); err != nil {
-		d.log.InfoContext(ctx, "sources were not told of moves", "job", d.job.ID, "reason", err.Error())
+	if err := o.w.store.PutTasks(ctx, notices, noticeLife); err != nil {
+		o.w.log.InfoContext(ctx, "workers were not told of moves", "job", o.w.job.ID, "reason", err.Error())
 	}
 }
 
-// dropTasks forgets what targets were asked; what stays behind ends by itself.
-func (d *drain) dropTasks(ctx context.Context) {
+// dropTasks forgets what workers were asked; what stays behind ends by itself.
+func (w *work) dropTasks(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	_ = d.store.DropTasks(ctx, d.job.ID)
-}
-
-// taskID names a task of this holding. One of an earlier holding may have been
-// answered for another version.
-func (m *mover) taskID(s *session, what string) string {
-	return m.ref.ID + "." + strconv.FormatUint(m.ref.Token, 10) + "." + s.key.Digest().String() + "." + what
+	_ = w.store.DropTasks(ctx, w.job.ID)
 }

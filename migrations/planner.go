@@ -53,7 +53,8 @@ func (s *session) prefill() uint64 { return cmp.Or(s.tokens, s.bytes/4) }
 type step struct {
 	session
 	target  statestore.Owner
-	prewarm bool
+	prewarm bool // the target builds its KV cache first
+	release bool // the source is asked first to let its turn end
 }
 
 // question is everything a plan depends on.
@@ -71,12 +72,17 @@ type question struct {
 	avoid     map[string]string
 	placed    map[string]float64               // load that targets were given and do not report yet
 	refused   map[statestore.SessionKey]string // targets that declined a session
+	failed    map[statestore.SessionKey]string // those that are given up, and why
+	// answers reports whether an owner pulls tasks, as far as is known: who was
+	// never asked may.
+	answers func(statestore.Owner) bool
 }
 
 // plan is the answer.
 type plan struct {
 	steps   []step         // in the order in which they should begin
 	blocked map[string]int // sessions without a step, by reason; lingering ones are not
+	failed  map[string]int // sessions that are given up, by reason
 	why     map[statestore.SessionKey]string
 }
 
@@ -85,7 +91,7 @@ type plan struct {
 // without the sources, each counted with the load that it brings along, so that
 // none passes its bound while another has room.
 func makePlan(q question) plan {
-	p := plan{blocked: map[string]int{}, why: map[statestore.SessionKey]string{}}
+	p := newPlan()
 	sessions := slices.Clone(q.sessions)
 	slices.SortFunc(sessions, before)
 	pl := newPlacer(&q)
@@ -93,16 +99,28 @@ func makePlan(q question) plan {
 		switch {
 		case s.lapsed():
 			p.steps = append(p.steps, step{session: s})
+		case q.failed[s.key] != "":
+			p.giveUp(&s, q.failed[s.key])
 		case q.mode == ModeLinger && !q.cold && !s.orphaned:
-		case s.inFlight(q.grace):
+		case s.inFlight(q.grace) && !q.releases(&s):
 			p.block(&s, BlockedInFlight)
 		case q.mode == ModeDetach:
-			p.steps = append(p.steps, step{session: s})
+			p.steps = append(p.steps, step{session: s, release: s.inFlight(q.grace)})
 		default:
 			p.move(pl, &q, s)
 		}
 	}
 	return p
+}
+
+func newPlan() plan {
+	return plan{blocked: map[string]int{}, failed: map[string]int{}, why: map[statestore.SessionKey]string{}}
+}
+
+// releases reports whether the session's owner can be asked to let a turn end
+// before the session moves.
+func (q *question) releases(s *session) bool {
+	return !q.cold && q.grace > 0 && !s.orphaned && !s.resting && q.answers != nil && q.answers(s.owner)
 }
 
 // before orders lapsed sessions first and then by idleness; ties by digest, so
@@ -126,6 +144,11 @@ func (p *plan) block(s *session, reason string) {
 	p.why[s.key] = reason
 }
 
+func (p *plan) giveUp(s *session, reason string) {
+	p.failed[reason]++
+	p.why[s.key] = reason
+}
+
 func (p *plan) move(pl *placer, q *question, s session) {
 	target, ok := pl.place(&s)
 	if !ok {
@@ -140,6 +163,7 @@ func (p *plan) move(pl *placer, q *question, s session) {
 		q.budget -= cost
 		next.prewarm = true
 	}
+	next.release = q.releases(&s) && (next.prewarm || s.inFlight(q.grace))
 	p.steps = append(p.steps, next)
 }
 
@@ -151,4 +175,14 @@ func mayTake(snapshot *routing.Snapshot, target statestore.Owner) bool {
 	}
 	in := snapshot.Lookup(target.Instance)
 	return in != nil && in.Incarnation == target.Incarnation && in.State.MayTakeNew()
+}
+
+// lost reports whether the boot is down, or not registered any more. Of a pool that
+// is not known nothing is.
+func lost(snapshot *routing.Snapshot, who statestore.Owner) bool {
+	if snapshot == nil {
+		return false
+	}
+	in := snapshot.Lookup(who.Instance)
+	return in == nil || in.Incarnation != who.Incarnation || in.State == routing.Down
 }

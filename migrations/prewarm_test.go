@@ -84,12 +84,12 @@ func TestPrewarmBudgetAndAvoid(t *testing.T) {
 // not answer cost it twice.
 func TestBoardLearnsWhoIsPassive(t *testing.T) {
 	inWorld(t, func(w *world) {
-		board := newBoard(w.store, "job", 5*time.Second)
+		board := newBoard(w.store, "job", 5*time.Second, func(statestore.Owner) bool { return false })
 		ask := func(k *worker, id string) (answer, time.Duration) {
 			began := time.Now()
 			got, err := board.ask(w.ctx, statestore.Task{ID: id, Kind: statestore.TaskPrewarm, For: k.by, Session: keyOf(0)}, 20*time.Second)
 			w.ok(err)
-			return got, time.Since(began).Round(time.Second)
+			return got.answer, time.Since(began).Round(time.Second)
 		}
 		never, mute, good := w.register("never"), w.register("mute"), w.register("good").polling(time.Second)
 		go func() {

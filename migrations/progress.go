@@ -25,7 +25,7 @@ const (
 	SkippedLapsed       = "lapsed"        // only unbound: nobody would have come back to it
 	SkippedExpired      = "expired"       // ended by its retention
 	SkippedDeleted      = "deleted"       // ended by somebody
-	SkippedAlreadyMoved = "already_moved" // left by itself: claimed elsewhere, or released
+	SkippedAlreadyMoved = "already_moved" // left by itself: claimed elsewhere, released, or moved by another job
 )
 
 // Reasons why sessions or instances are blocked. All are tried again.
@@ -49,8 +49,8 @@ const (
 )
 
 // Progress is what a job tells of itself. Sessions are in exactly one of queued,
-// reserved, blocked (left to do) and moved, skipped (done); together they are
-// Total.
+// reserved, blocked (left to do), failed (given up) and moved, skipped (done);
+// together they are Total.
 type Progress struct {
 	Phase Phase `json:"phase,omitempty"`
 	Total int   `json:"total"` // sessions bound to the instances when they were closed
@@ -60,7 +60,10 @@ type Progress struct {
 	Blocked  map[string]int `json:"blocked,omitempty"`
 	Moved    int            `json:"moved"`
 	Skipped  map[string]int `json:"skipped,omitempty"`
+	Failed   map[string]int `json:"failed,omitempty"` // by what used up their retries
 
+	Offloaded       int    `json:"offloaded"` // sources put their KV where targets can read it
+	Released        int    `json:"released"`  // sources said that no turn runs
 	Prewarmed       int    `json:"prewarmed"` // of Moved
 	Bytes           uint64 `json:"bytes"`     // of Moved
 	Tokens          uint64 `json:"tokens"`    // of Moved

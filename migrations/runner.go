@@ -151,20 +151,14 @@ type holding struct {
 	r      *Runner
 	job    statestore.Job
 	keeper *keeper
-	spec   DrainSpec
 	broken error // the stored job cannot be understood
 }
 
 // hold reads what a job just acquired says.
 func (r *Runner) hold(job statestore.Job) *holding {
-	h := &holding{r: r, job: job}
 	m, err := parseMemo(job.Progress)
-	if err == nil {
-		err = json.Unmarshal(job.Spec, &h.spec)
-	}
-	h.broken = err
 	m.Reserved = 0 // whatever was promised, nobody of this holding promised it
-	h.keeper = newKeeper(r.store, &job, m, r.o.Lease, r.o.OnProgress)
+	h := &holding{r: r, job: job, broken: err, keeper: newKeeper(r.store, &job, m, r.o.Lease, r.o.OnProgress)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held[job.ID] = h.keeper
@@ -191,9 +185,10 @@ func (h *holding) run(ctx context.Context) {
 
 // work does the job with its lease kept.
 func (h *holding) work(ctx context.Context) (statestore.JobState, error) {
-	if h.broken != nil {
+	job, err := h.understand()
+	if err != nil {
 		h.keeper.update(func(m *memo) { m.Reason = "the stored job cannot be understood" })
-		return statestore.JobFailed, nil
+		return statestore.JobFailed, nil //nolint:nilerr // it may quote what was asked
 	}
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -206,9 +201,29 @@ func (h *holding) work(ctx context.Context) (statestore.JobState, error) {
 	})
 	defer keep.Wait()
 	defer stop()
-	d := h.r.newDrain(h)
-	defer d.mover.board.wait()
-	return d.run(ctx)
+	defer job.rest()
+	return job.run(ctx)
+}
+
+// task is a job of one kind, as its holder works on it.
+type task interface {
+	// run works until the job ends and returns the state it ended in, or why the
+	// holding ended before the job.
+	run(ctx context.Context) (statestore.JobState, error)
+	// rest returns when nothing runs on behalf of the job any more.
+	rest()
+}
+
+// understand reads what the job is asked to do.
+func (h *holding) understand() (task, error) {
+	if h.broken != nil {
+		return nil, h.broken
+	}
+	var spec DrainSpec
+	if err := json.Unmarshal(h.job.Spec, &spec); err != nil {
+		return nil, fmt.Errorf("parse a drain: %w", err)
+	}
+	return h.r.newDrain(h, spec), nil
 }
 
 // end stores the state that the job ended in. A process that is shutting down
@@ -224,25 +239,4 @@ func (h *holding) end(ctx context.Context, state statestore.JobState) error {
 // release stores how far the job has come and lets go of its lease.
 func (h *holding) release(ctx context.Context) error {
 	return h.keeper.save(context.WithoutCancel(ctx), 0)
-}
-
-func (r *Runner) newDrain(h *holding) *drain {
-	grace := h.spec.grace()
-	d := &drain{
-		store: r.store, keeper: h.keeper, o: &r.o, log: r.o.Logger, job: h.job, spec: h.spec,
-		retry:   backoff{least: 50 * time.Millisecond, most: time.Second},
-		refused: map[statestore.SessionKey]string{},
-		why:     map[statestore.SessionKey]string{},
-	}
-	d.mover = &mover{
-		store: r.store, keeper: h.keeper, pace: newPace(&h.spec), ref: h.job.Ref(), grace: grace,
-		board: newBoard(r.store, h.job.ID, min(grace, pollPatience)),
-		lives: r.o.Lifetimes(h.job.Pool), need: r.o.Require(h.job.Pool),
-		takes:  func(target statestore.Owner) bool { return mayTake(r.o.Snapshot(h.job.Pool), target) },
-		rounds: map[statestore.SessionKey]int{},
-	}
-	for _, s := range h.job.Sources {
-		d.sources = append(d.sources, &source{owner: s})
-	}
-	return d
 }

@@ -103,36 +103,51 @@ func TestSourceFollowsTheStrictOrder(t *testing.T) {
 	}
 }
 
-// What became of a commit is read off the session.
+// What became of a commit is read off the session: it happened if it was sent, and
+// if the first change of owner since is a job's, to where it was to go.
 func TestFateIsReadOffTheSession(t *testing.T) {
 	t.Parallel()
+	nobody := statestore.Owner{}
 	from, to := statestore.Owner{Instance: "a", Incarnation: "1"}, statestore.Owner{Instance: "b", Incarnation: "1"}
-	change := func(epoch uint64, why statestore.ChangeReason) statestore.OwnerChange {
-		return statestore.OwnerChange{Epoch: epoch, Reason: why}
+	change := func(epoch uint64, why statestore.ChangeReason, to statestore.Owner) statestore.OwnerChange {
+		return statestore.OwnerChange{Epoch: epoch, Reason: why, Instance: to.Instance}
 	}
 	exists := func(owner statestore.Owner, epoch uint64, changes ...statestore.OwnerChange) statestore.View {
+		changes = append([]statestore.OwnerChange{change(5, statestore.ChangeCreated, from)}, changes...)
 		return statestore.View{Exists: true, Record: statestore.Record{Owner: owner, Epoch: epoch, Changes: changes}}
 	}
+	ended := func(why statestore.EndReason) statestore.View {
+		return statestore.View{Tombstone: statestore.Tombstone{Epoch: 9, Reason: why}}
+	}
 	for name, c := range map[string]struct {
-		view statestore.View
-		want fate
+		view   statestore.View
+		to     statestore.Owner
+		sent   fate
+		unsent fate
 	}{
-		"not yet":               {exists(from, 5, change(5, statestore.ChangeCreated)), fateBound},
-		"moved":                 {exists(to, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeMoved)), fateMoved},
-		"detached":              {exists(statestore.Owner{}, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeDetached)), fateMoved},
-		"moved and claimed":     {exists(from, 7, change(6, statestore.ChangeMoved), change(7, statestore.ChangeClaimed)), fateMoved},
-		"claimed":               {exists(to, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeClaimed)), fateLeft},
-		"claimed and moved":     {exists(to, 7, change(6, statestore.ChangeClaimed), change(7, statestore.ChangeMoved)), fateLeft},
-		"released":              {exists(statestore.Owner{}, 6, change(6, statestore.ChangeFinished)), fateLeft},
-		"a loss was accepted":   {exists(from, 6, change(5, statestore.ChangeCreated), change(6, statestore.ChangeLost)), fateStale},
-		"expired":               {statestore.View{Tombstone: statestore.Tombstone{Epoch: 9, Reason: statestore.Expired}}, fateExpired},
-		"deleted":               {statestore.View{Tombstone: statestore.Tombstone{Epoch: 9, Reason: statestore.Deleted}}, fateDeleted},
-		"longer gone than said": {statestore.View{}, fateExpired},
+		"not yet":             {exists(from, 5), to, fateBound, fateBound},
+		"moved":               {exists(to, 6, change(6, statestore.ChangeMoved, to)), to, fateMoved, fateLeft},
+		"moved elsewhere":     {exists(to, 6, change(6, statestore.ChangeMoved, to)), statestore.Owner{Instance: "c"}, fateLeft, fateLeft},
+		"detached":            {exists(nobody, 6, change(6, statestore.ChangeDetached, nobody)), nobody, fateMoved, fateLeft},
+		"detached by another": {exists(nobody, 6, change(6, statestore.ChangeDetached, nobody)), to, fateLeft, fateLeft},
+		"moved and claimed": {
+			exists(from, 7, change(6, statestore.ChangeMoved, to), change(7, statestore.ChangeClaimed, from)), to, fateMoved, fateStale,
+		},
+		"claimed": {exists(to, 6, change(6, statestore.ChangeClaimed, to)), to, fateLeft, fateLeft},
+		"claimed and moved": {
+			exists(to, 7, change(6, statestore.ChangeClaimed, to), change(7, statestore.ChangeMoved, to)), to, fateLeft, fateLeft,
+		},
+		"released":              {exists(nobody, 6, change(6, statestore.ChangeFinished, nobody)), nobody, fateLeft, fateLeft},
+		"a loss was accepted":   {exists(from, 6, change(6, statestore.ChangeLost, from)), to, fateStale, fateStale},
+		"expired":               {ended(statestore.Expired), to, fateExpired, fateExpired},
+		"deleted":               {ended(statestore.Deleted), to, fateDeleted, fateDeleted},
+		"longer gone than said": {statestore.View{}, to, fateExpired, fateExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := fateOf(&c.view, intent{From: from, To: to, Epoch: 5}); got != c.want {
-				t.Errorf("fate %d, want %d", got, c.want)
+			in := intent{From: from, To: c.to, Epoch: 5}
+			if sent, unsent := fateOf(&c.view, in, true), fateOf(&c.view, in, false); sent != c.sent || unsent != c.unsent {
+				t.Errorf("sent %d, want %d; not sent %d, want %d", sent, c.sent, unsent, c.unsent)
 			}
 		})
 	}

@@ -72,6 +72,7 @@ type Pace struct {
 	TokensPerS   float64 `json:"tokens_per_s,omitempty"` // of context, which targets prefill sooner or later
 	Concurrency  int     `json:"concurrency,omitempty"`
 	PerTarget    int     `json:"per_target,omitempty"`
+	Retries      int     `json:"retries,omitempty"` // of a session that is blocked by more than its own turns; 0: until the deadline
 }
 
 // Prewarm says which sessions are worth a prefill on their target before they move.
@@ -140,8 +141,8 @@ func (s *DrainSpec) validate() error {
 }
 
 func (p *Pace) validate() error {
-	if p.SessionsPerS < 0 || p.BytesPerS < 0 || p.TokensPerS < 0 {
-		return invalid("no pace may be negative")
+	if p.SessionsPerS < 0 || p.BytesPerS < 0 || p.TokensPerS < 0 || p.Retries < 0 {
+		return invalid("no part of the pace may be negative")
 	}
 	if p.Concurrency < 1 || p.Concurrency > maxConcurrency || p.PerTarget < 1 || p.PerTarget > maxConcurrency {
 		return invalid("concurrency and per_target must be 1 to %d", maxConcurrency)

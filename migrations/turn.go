@@ -18,28 +18,6 @@ type view struct {
 	bound    map[string]int // sessions by source
 }
 
-// turn looks at everything once, acts on it, and waits until it is worth looking
-// again. It is cut short, without an error, when an operator asks for something
-// and when a stage of the job's time is over.
-func (d *drain) turn(outer context.Context) (statestore.JobState, error) {
-	if d.keeper.asked() == statestore.ControlPause && time.Now().Before(d.deadline) {
-		d.keeper.enter(statestore.JobPaused, PhasePaused)
-		return "", d.keeper.next(outer, time.Until(d.deadline))
-	}
-	ctx, stop := d.keeper.working(outer, d.untilNextStage())
-	defer stop()
-	end, wait, err := d.act(ctx)
-	cut := ctx.Err() != nil && outer.Err() == nil
-	switch {
-	case end != "", errors.Is(err, errLost):
-		return end, err
-	case cut:
-		return "", nil
-	}
-	_ = sleep(ctx, wait) // cut short is as good as over
-	return "", err
-}
-
 // untilNextStage is the time until the last tenth begins, or else until the end.
 func (d *drain) untilNextStage() time.Duration {
 	if left := time.Until(d.endgame); left > 0 {
@@ -66,7 +44,11 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 	}
 	moved, cut := 0, false
 	if len(now.sessions) > 0 {
-		moved, cut, err = d.pass(ctx, now)
+		p := makePlan(d.question(now))
+		if sum(p.failed) == len(now.sessions) {
+			return d.partial(now), 0, nil
+		}
+		moved, cut, err = d.pass(ctx, &p, now.at)
 	}
 	if moved > 0 {
 		d.retry.reset()
@@ -79,6 +61,19 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 		wait = min(wait, useful)
 	}
 	return "", wait, err
+}
+
+// question puts what was seen into words for the planner.
+func (d *drain) question(now *view) question {
+	q := question{
+		sessions: now.sessions, mode: d.spec.Mode, avoid: d.spec.Avoid,
+		cold: !time.Now().Before(d.endgame) && d.spec.AtDeadline == DeadlineCommit,
+	}
+	d.fill(&q, now.at)
+	for _, s := range d.sources {
+		q.sources = append(q.sources, s.owner.Instance)
+	}
+	return q
 }
 
 // look reads the registry and every session that is still bound to a source. It
@@ -114,11 +109,9 @@ func (d *drain) scan(ctx context.Context, s *source, now *view, still map[states
 		if _, twice := still[v.Key]; twice || v.Owner == later {
 			continue
 		}
-		one := step{session: newSession(&v)}
-		one.orphaned = boot == nil || v.Owner != s.owner || boot.Health == statestore.Down
-		one.resting = !one.orphaned && restedSince(boot, &v, d.spec.grace())
-		still[one.key] = one.intent(false)
-		now.sessions = append(now.sessions, one.session)
+		one := d.seen(&v, boot, s.owner)
+		still[one.key] = (&step{session: one}).intent(false)
+		now.sessions = append(now.sessions, one)
 		now.bound[s.owner.Instance]++
 	}
 	if boot != nil {
@@ -138,43 +131,11 @@ func successor(fleet *statestore.FleetView, who statestore.Owner) statestore.Own
 	return statestore.Owner{}
 }
 
-// restedSince reports whether a heartbeat, received after the session's last
-// write and no longer ago than the grace, says that nothing runs.
-func restedSince(in *statestore.Instance, v *statestore.View, grace time.Duration) bool {
-	return in.Beats > 0 && in.BeatAt > v.LastTurn && v.Now.Sub(in.BeatAt) <= grace && !busy(in)
-}
-
-// reconcile settles the commits in hand while no step is under way.
-func (d *drain) reconcile(ctx context.Context) error {
-	var inHand, unproven []intent
-	d.keeper.look(func(m *memo) { inHand, unproven = m.InHand, m.Unproven })
-	for _, in := range inHand {
-		if r := d.mover.recount(ctx, in); r.err != nil {
-			return r.err
-		}
-	}
-	for _, in := range unproven {
-		err := orLost(d.mover.prove(ctx, in))
-		if errors.Is(err, errLost) {
-			return err
-		}
-		if err == nil {
-			d.keeper.update(func(m *memo) { m.Unproven = without(m.Unproven, in) })
-		}
-	}
-	open := 0
-	d.keeper.look(func(m *memo) { open = len(m.InHand) })
-	if open > 0 {
-		return fmt.Errorf("the outcome of %d commits is not known yet", open)
-	}
-	return nil
-}
-
 // account counts the sessions that left since the last look without a step of
 // this job, and measures the total at the first.
 func (d *drain) account(ctx context.Context, now *view, still map[statestore.SessionKey]intent) error {
 	for _, in := range d.mover.vanished(still) {
-		switch r := d.mover.recount(ctx, in); {
+		switch r := d.mover.recount(ctx, in, false); {
 		case r.err != nil:
 			return r.err
 		case r.blocked == BlockedStoreError:

@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,8 +89,12 @@ type worker struct {
 	running atomic.Int64
 	silent  atomic.Bool // sends no heartbeats
 	answer  statestore.TaskResult
-	warmed  atomic.Int64
-	told    atomic.Int64 // release notices
+	warmed  atomic.Int64 // prewarms done
+	told    atomic.Int64 // notices that a session has moved
+	// does, when it is given, is how it does what it is asked, in place of taking
+	// its time.
+	does   func(t statestore.Task) statestore.TaskAnswer
+	atOnce int // tasks that it pulls at once, 0: 8
 }
 
 // register adds a ready instance that nobody plays.
@@ -134,7 +139,7 @@ func (k *worker) beating() *worker {
 func (k *worker) polling(takes time.Duration) *worker {
 	go func() {
 		for k.w.ctx.Err() == nil {
-			tasks, _, err := k.w.store.LeaseTasks(k.w.ctx, k.by, 8, time.Minute)
+			tasks, _, err := k.w.store.LeaseTasks(k.w.ctx, k.by, cmp.Or(k.atOnce, 8), time.Minute)
 			if err != nil {
 				return
 			}
@@ -150,15 +155,19 @@ func (k *worker) polling(takes time.Duration) *worker {
 }
 
 func (k *worker) do(t statestore.Task, takes time.Duration) {
-	if t.Kind == statestore.TaskRelease {
+	answer := statestore.TaskAnswer{Result: k.answer, Version: t.Floor.Version}
+	switch {
+	case !t.Owner.IsZero():
 		k.told.Add(1)
-	} else if k.answer == statestore.TaskDone {
-		if sleep(k.w.ctx, takes) != nil {
-			return
-		}
+	case k.does != nil:
+		answer = k.does(t)
+	case k.answer == statestore.TaskDone && sleep(k.w.ctx, takes) != nil:
+		return
+	}
+	if t.Kind == statestore.TaskPrewarm && t.Owner.IsZero() && answer.Result == statestore.TaskDone {
 		k.warmed.Add(1)
 	}
-	_, err := k.w.store.FinishTask(k.w.ctx, k.by, t.ID, statestore.TaskAnswer{Result: k.answer, Version: t.Floor.Version})
+	_, err := k.w.store.FinishTask(k.w.ctx, k.by, t.ID, answer)
 	if err != nil && !errors.Is(err, statestore.ErrNotFound) && k.w.ctx.Err() == nil {
 		k.w.Errorf("answer task: %v", err)
 	}

@@ -24,6 +24,8 @@ type taskBody struct {
 	Tenant  string `json:"tenant"`
 	Pool    string `json:"pool"`
 	Handle  string `json:"handle,omitempty"`
+	// Moved is set in a notice: the session belongs to that instance by now.
+	Moved *OwnerRef `json:"moved,omitempty" doc:"a notice, there is nothing left to do before: the session has moved there"`
 
 	DeadlineMS int64 `json:"deadline_ms" doc:"time left for an answer"`
 	LeaseMS    int64 `json:"lease_ms" doc:"time after which the task is handed out again"`
@@ -107,6 +109,9 @@ func (s *Server) taskBody(t statestore.Task, now statestore.Millis) taskBody {
 	}
 	if t.Kind == statestore.TaskForget {
 		return body // there is no session any more
+	}
+	if !t.Owner.IsZero() {
+		body.Moved = s.ownerRef(t.Owner, t.Epoch)
 	}
 	h := handle.Handle{
 		Purpose: handle.Save, Session: t.Session.Digest(), Floor: t.Floor,

@@ -51,3 +51,39 @@ func TestAPrewarmTaskIsPulledAnsweredAndLeavesItsPlacements(t *testing.T) {
 		t.Fatalf("an answered task is handed out again: %s", again.body)
 	}
 }
+
+// A drain asks both ends of a session that was active lately, and tells both when
+// it has moved: where the source finds it, and the target what epoch it owns.
+func TestBothEndsOfADrainAreAskedAndTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	source, target := b.open("s", b.worker("i1"), b.worker("i2"))
+	source.beat(1)
+	b.call("POST", "/v1/drains", `{"instances":["`+source.id+`"],"in_flight_grace_ms":20000}`).want(202)
+	next := func(w *worker) answer {
+		return w.call("GET", "/v1/instances/"+w.id+"/tasks?wait=20s", "", "X-Berth-Incarnation: "+w.incarnation).want(200)
+	}
+	for _, want := range []struct {
+		by   *worker
+		kind string
+	}{{source, "offload"}, {target, "prewarm"}, {source, "release"}} {
+		got := next(want.by)
+		if got.str("tasks.0.kind") != want.kind || got.at("tasks.0.moved") != nil {
+			t.Fatalf("want %s, got %s", want.kind, got.body)
+		}
+		answer := `{"incarnation":"` + want.by.incarnation + `","result":"done","version":1}`
+		want.by.call("POST", "/v1/instances/"+want.by.id+"/tasks/"+got.str("tasks.0.id"), answer).want(204)
+	}
+	away, here := next(source), next(target)
+	if away.str("tasks.0.kind") != "release" || away.str("tasks.0.moved.instance") != target.id || away.str("tasks.0.moved.address") == "" {
+		t.Errorf("the source is told %s", away.body)
+	}
+	hint := b.route("s").want(200)
+	if here.str("tasks.0.moved.instance") != target.id || here.str("tasks.0.moved.epoch") != hint.str("epoch") {
+		t.Errorf("the target is told %s, the hint is %s", here.body, hint.body)
+	}
+	// The notice's handle reads the session at its present epoch.
+	if got := target.recover("s", here.str("tasks.0.handle"), "prewarm").want(200); got.str("epoch") != hint.str("epoch") {
+		t.Errorf("the notice's handle reads %s", got.body)
+	}
+}

@@ -289,11 +289,15 @@ const (
 
 // Task is one thing asked of one boot of an instance.
 type Task struct {
-	ID       string     `json:"id"`
-	Kind     TaskKind   `json:"kind"`
-	For      Owner      `json:"for"`
-	Session  SessionKey `json:"session"`
-	Floor    Floor      `json:"floor"` // what its handle will say
+	ID      string     `json:"id"`
+	Kind    TaskKind   `json:"kind"`
+	For     Owner      `json:"for"`
+	Session SessionKey `json:"session"`
+	Floor   Floor      `json:"floor"` // what its handle will say
+	// Owner and Epoch are set in a notice that the session has moved: who owns it
+	// now. There is nothing left to do before.
+	Owner    Owner      `json:"owner,omitzero"`
+	Epoch    uint64     `json:"epoch,omitempty"`
 	Job      string     `json:"job,omitempty"`
 	Deadline Millis     `json:"deadline"`
 	LeaseEnd Millis     `json:"lease_end,omitempty"`

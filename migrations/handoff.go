@@ -1,0 +1,154 @@
+package migrations
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"berth/statestore"
+)
+
+// prewarmRounds is how often a session is prewarmed at most: again when it was
+// written while its target prefilled, and not a third time.
+const prewarmRounds = 2
+
+// handOff promises the session to its target and lets both ends get ready: the
+// source puts its KV cache where the target can read it, the target builds its own,
+// and the source lets the running turn end. What they do not manage is no obstacle,
+// but for a turn that still runs: the session goes cold. A result that is not zero
+// ends the step.
+func (m *mover) handOff(ctx context.Context, s *step) (warm bool, r result) {
+	m.keeper.note(func(k *memo) { k.Reserved++ })
+	defer m.keeper.note(func(k *memo) { k.Reserved-- })
+	for {
+		if r := m.reserve(ctx, s); r != (result{}) {
+			return false, r
+		}
+		built, r := m.build(ctx, s)
+		if r != (result{}) {
+			return false, r
+		}
+		quiet, err := m.release(ctx, s)
+		if err != nil {
+			return false, m.failed(ctx, err)
+		}
+		if r, ok := m.reread(ctx, s); !ok {
+			return false, r
+		}
+		switch version := s.floor.Version; {
+		case version > quiet && s.inFlight(m.grace):
+			return false, result{blocked: BlockedInFlight}
+		case built == 0 || built == version:
+			return built > 0, result{}
+		}
+		// It was written while its target prefilled.
+	}
+}
+
+// reserve keeps other jobs' hands off the session while it is handed over.
+func (m *mover) reserve(ctx context.Context, s *step) result {
+	if s.target.IsZero() {
+		return result{}
+	}
+	err := m.store.Reserve(ctx, statestore.Reserve{
+		Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref, For: 3*m.grace + callTimeout,
+	})
+	if err != nil {
+		return m.refused(ctx, s.intent(false), fmt.Errorf("reserve a target: %w", err))
+	}
+	return result{}
+}
+
+// build lets the target build the KV cache, from what the source offloads if it
+// does, and returns the version that the cache stands for; 0 for none.
+func (m *mover) build(ctx context.Context, s *step) (built uint64, r result) {
+	if !s.prewarm || m.board.isPassive(s.target) {
+		return 0, result{}
+	}
+	round, ok := m.nextRound(s.key)
+	if !ok {
+		return 0, result{}
+	}
+	if err := m.pace.prewarm.take(ctx, s.prefill()); err != nil {
+		return 0, result{err: err}
+	}
+	if err := m.offload(ctx, s, round); err != nil {
+		return 0, m.failed(ctx, err)
+	}
+	got, err := m.ask(ctx, s, statestore.TaskPrewarm, s.target, strconv.Itoa(round))
+	switch {
+	case err != nil:
+		return 0, m.failed(ctx, err)
+	case got.answer == answerRefused:
+		return 0, result{blocked: BlockedTargetRefused, refusedBy: s.target.Instance}
+	case got.answer != answerDone:
+		return 0, result{}
+	}
+	m.keeper.update(func(k *memo) { k.PrewarmedTokens += s.prefill() })
+	return s.floor.Version, result{}
+}
+
+func (m *mover) nextRound(key statestore.SessionKey) (int, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rounds[key] == prewarmRounds {
+		return 0, false
+	}
+	m.rounds[key]++
+	return m.rounds[key], true
+}
+
+// offload lets the source put the session's KV cache where the target can read it.
+// Where it lies comes with the answer, as placements of the session.
+func (m *mover) offload(ctx context.Context, s *step, round int) error {
+	if s.orphaned {
+		return nil
+	}
+	got, err := m.ask(ctx, s, statestore.TaskOffload, s.owner, "offload"+strconv.Itoa(round))
+	if err == nil && got.answer == answerDone {
+		m.keeper.note(func(k *memo) { k.Offloaded++ })
+	}
+	return err
+}
+
+// release lets the source end the turn that runs and save it, and returns the
+// version up to which none runs, as far as the source has said; 0 if it has not.
+func (m *mover) release(ctx context.Context, s *step) (quiet uint64, err error) {
+	if !s.release {
+		return 0, nil
+	}
+	m.mu.Lock()
+	m.releases++
+	what := "release" + strconv.Itoa(m.releases)
+	m.mu.Unlock()
+	got, err := m.ask(ctx, s, statestore.TaskRelease, s.owner, what)
+	if err != nil || got.answer != answerDone {
+		return 0, err
+	}
+	m.keeper.note(func(k *memo) { k.Released++ })
+	return max(got.version, s.floor.Version), nil
+}
+
+// ask lets a worker do something for the session.
+func (m *mover) ask(ctx context.Context, s *step, kind statestore.TaskKind, of statestore.Owner, what string) (reply, error) {
+	return m.board.ask(ctx, statestore.Task{
+		ID: m.taskID(&s.session, what), Kind: kind, For: of, Session: s.key, Floor: s.floor,
+	}, m.grace)
+}
+
+// taskID names a task of this holding. One of an earlier holding may have been
+// answered for another version.
+func (m *mover) taskID(s *session, what string) string {
+	return m.ref.ID + "." + strconv.FormatUint(m.ref.Token, 10) + "." + s.key.Digest().String() + "." + what
+}
+
+// unreserve gives the target's promise back, also when ctx is over. A reservation
+// that stays behind ends by itself.
+func (m *mover) unreserve(ctx context.Context, s *step) {
+	if s.target.IsZero() || !s.prewarm && !s.release {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	_ = m.store.Reserve(ctx, statestore.Reserve{Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref})
+}
