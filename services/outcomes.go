@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"berth/routing"
 	"berth/statestore"
 	"berth/statestore/handle"
 )
@@ -64,6 +65,7 @@ func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcom
 		if instance == nil {
 			continue
 		}
+		s.tallies.outcome(instance.Owner(), outcomeOf(o.Result).WithStatus(o.Status))
 		s.metrics.usage(parseUsage(o.Usage, instance.ReportsCached))
 		if Result(o.Result) != ResultOK || o.Session == "" || o.Handle == "" || instance.Pool != keys[i].Pool {
 			continue
@@ -79,6 +81,15 @@ func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcom
 	out := new(outcomesOutput)
 	out.Body.Accepted, out.Body.Bound = len(in.Body.Outcomes), int(bound.Load())
 	return out, nil
+}
+
+// outcomeOf reads a word that was checked.
+func outcomeOf(word string) routing.Outcome {
+	o, err := routing.ParseOutcome(word)
+	if err != nil {
+		return routing.OutcomeUnknown
+	}
+	return o
 }
 
 // bindServed binds a session without stored turns to the instance that served it,

@@ -71,6 +71,11 @@ func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, er
 		}
 		return routed{}, q, newProblem("unknown_pool", "no pool has this name")
 	}
+	for _, r := range q.reports {
+		if in := image.instances[r.instance]; in != nil && in.Pool == q.pool {
+			s.tallies.outcome(in.Owner(), outcomeOf(string(r.result)))
+		}
+	}
 	out := routed{snapshot: pool.snapshot, session: q.session != ""}
 	if !out.session {
 		out.decision = routing.Decide(pool.snapshot, routing.Request{

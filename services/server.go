@@ -95,6 +95,8 @@ type Server struct {
 	metrics  *metrics
 	jobs     *migrations.Runner
 	wakeups  *wakeups
+	tallies  *tallies
+	looks    *taskLooks
 	gone     *goneWatch
 	tagKey   [sha256.Size]byte
 
@@ -124,7 +126,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		options: o, store: o.Store, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
-		fleet: newFleet(o.Store), wakeups: newWakeups(), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
+		fleet: newFleet(o.Store), wakeups: newWakeups(), tallies: newTallies(), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
+		looks:  newTaskLooks(o.TaskLease),
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	if s.bindings, err = newBindings(o.Store, o); err != nil {
@@ -150,6 +153,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return s.follow(ctx) })
 	group.Go(func() error { return s.watchHealth(ctx) })
+	group.Go(func() error { return s.tell(ctx) })
 	group.Go(func() error { return s.sweep(ctx) })
 	group.Go(func() error { return s.jobs.Run(ctx) })
 	err := group.Wait()
@@ -194,12 +198,14 @@ func (s *Server) apply(e statestore.Event) {
 	case statestore.EventGap:
 		s.bindings.forgetAll()
 		s.fleet.nudge()
+		s.looks.gap()
 		s.wakeups.all()
 	case statestore.EventSession:
 		s.bindings.forget(e.Session)
 	case statestore.EventFleet:
 		s.fleet.nudge()
 	case statestore.EventTasks:
+		s.looks.event(e.Instance)
 		s.wakeups.wake(taskTopic(e.Instance))
 	case statestore.EventJob:
 		s.wakeups.wake(jobTopic(e.Job))

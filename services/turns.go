@@ -209,6 +209,7 @@ func (s *Server) wrote(ctx context.Context, w *write, r statestore.Receipt, err 
 	}
 	s.metrics.appended(r)
 	s.bindings.wrote(w.digest, r, w.by)
+	s.tallies.wrote(w.by)
 	if w.kv != nil {
 		if err := s.store.PutPlacements(ctx, w.key, w.by, w.kv); err != nil {
 			// The turns are stored; a hint about their cache is not worth a refusal.
