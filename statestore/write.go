@@ -98,6 +98,9 @@ type Move struct {
 	Epoch uint64 // of the session when the move was planned
 	To    Owner
 	Job   JobRef
+	// Over is a job whose reservation this one passes over. That of any other job
+	// stops the move, as a LeaseHeldError named "reservation".
+	Over string
 	Lifetimes
 	Require Requirement
 }
@@ -116,7 +119,9 @@ type Reserve struct {
 	Epoch  uint64
 	Target Owner
 	Job    JobRef
-	For    time.Duration
+	// Over is a job whose reservation this one takes away.
+	Over string
+	For  time.Duration
 }
 
 // Finish releases a session: owner none, context kept.

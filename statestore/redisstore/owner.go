@@ -51,7 +51,7 @@ func (s *Store) Move(ctx context.Context, m statestore.Move) (statestore.Moved, 
 		return statestore.Moved{}, err
 	}
 	c := s.newCall(m.Key)
-	args := c.args(packOwner(m.From), m.Epoch, packOwner(m.To), m.Job.ID, m.Job.Token)
+	args := c.args(packOwner(m.From), m.Epoch, packOwner(m.To), m.Job.ID, m.Job.Token, m.Over)
 	a, d, err := s.change(ctx, m.Require, moveFn, c.keys, args)
 	if err != nil {
 		return statestore.Moved{}, err
@@ -79,7 +79,7 @@ func (s *Store) Reserve(ctx context.Context, v statestore.Reserve) error {
 		hold = millis(v.For)
 	}
 	c := s.newCall(v.Key)
-	args := c.args(v.Epoch, packOwner(v.Target), v.Job.ID, v.Job.Token, hold)
+	args := c.args(v.Epoch, packOwner(v.Target), v.Job.ID, v.Job.Token, hold, v.Over)
 	a, _, err := s.change(ctx, statestore.Requirement{}, reserveFn, c.keys, args)
 	if err != nil {
 		return err

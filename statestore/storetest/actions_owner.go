@@ -76,9 +76,12 @@ func (m *machine) move(t *rapid.T) {
 	if rarely(t, "from another") {
 		v.From = m.worker(t)
 	}
+	if rapid.Bool().Draw(t, "over another") {
+		v.Over = m.job(t).ID
+	}
 	_ = play(m, t, step[statestore.Moved]{
 		key: key, moment: boundAt,
-		says:  fmt.Sprintf("move %s of %s from %s to %s for %+v", key.ID, m.epochs[v.Epoch], m.whom(v.From), m.whom(v.To), v.Job),
+		says:  fmt.Sprintf("move %s of %s from %s to %s for %+v over %q", key.ID, m.epochs[v.Epoch], m.whom(v.From), m.whom(v.To), v.Job, v.Over),
 		do:    func() (statestore.Moved, error) { return m.w.store.Move(m.w.ctx, v) },
 		judge: func(now statestore.Millis) (statestore.Moved, error) { return m.model.move(v, now) },
 		plain: func(r statestore.Moved) statestore.Moved {
@@ -94,9 +97,12 @@ func (m *machine) reserve(t *rapid.T) {
 	if !rarely(t, "drop it") {
 		v.For = 5 * time.Minute
 	}
+	if rarely(t, "over another") {
+		v.Over = m.job(t).ID
+	}
 	_ = play(m, t, step[struct{}]{
 		key:  key,
-		says: fmt.Sprintf("reserve %s of %s for %s, %+v, %v", key.ID, m.epochs[v.Epoch], m.whom(v.Target), v.Job, v.For),
+		says: fmt.Sprintf("reserve %s of %s for %s, %+v over %q, %v", key.ID, m.epochs[v.Epoch], m.whom(v.Target), v.Job, v.Over, v.For),
 		do:   func() (struct{}, error) { return struct{}{}, m.w.store.Reserve(m.w.ctx, v) },
 		moment: func(w statestore.View) statestore.Millis {
 			if w.Reserved == nil {

@@ -78,6 +78,9 @@ func (m *model) move(v statestore.Move, now statestore.Millis) (statestore.Moved
 	if l.epoch() != v.Epoch || l.owner != v.From {
 		return statestore.Moved{}, l.stale()
 	}
+	if err := l.held(v.Job, v.Over, now); err != nil {
+		return statestore.Moved{}, err
+	}
 	if l.tail == nil && l.owner != (statestore.Owner{}) {
 		l.tail = &statestore.Tail{Owner: l.owner, Epoch: l.epoch()}
 	}
@@ -87,6 +90,14 @@ func (m *model) move(v statestore.Move, now statestore.Millis) (statestore.Moved
 	}
 	l.bind(v.To, why, now)
 	return statestore.Moved{Epoch: l.epoch(), Version: l.version()}, nil
+}
+
+// held is the refusal of a job by the reservation of another.
+func (l *life) held(job statestore.JobRef, over string, now statestore.Millis) error {
+	if r := l.reserved; r != nil && r.Job.ID != job.ID && r.Job.ID != over && now < r.Until {
+		return &statestore.LeaseHeldError{Name: "reservation", Holder: r.Job.ID, Token: r.Job.Token}
+	}
+	return nil
 }
 
 // reserve judges a reservation, or its end.
@@ -108,8 +119,8 @@ func (m *model) reserve(v statestore.Reserve, now statestore.Millis) error {
 	if l.epoch() != v.Epoch {
 		return l.stale()
 	}
-	if r != nil && r.Job.ID != v.Job.ID && now < r.Until {
-		return &statestore.LeaseHeldError{Name: "reservation", Holder: r.Job.ID, Token: r.Job.Token}
+	if err := l.held(v.Job, v.Over, now); err != nil {
+		return err
 	}
 	l.reserved = &statestore.Reservation{Job: v.Job, Target: v.Target, Until: after(now, v.For)}
 	return nil

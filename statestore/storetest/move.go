@@ -26,6 +26,7 @@ func moveTraces() []trace {
 		{"a late first append of the tail does not undo the move", tailFirstAppend},
 		{"a reservation binds nobody, and ends by itself or by its job", reserves},
 		{"a reservation of another job stands until it is over", reserveHeld},
+		{"a reservation keeps other jobs from moving the session, but for who may pass over it", reserveOver},
 		{"a session that is gone can be neither moved nor reserved", moveOfNothing},
 		{"a fenced instance gets nobody by claim or move", fenceRefuses},
 		{"a first append from a fenced instance is stored and bound to nobody", fencedFirstAppend},
@@ -340,6 +341,37 @@ func reserveHeld(w *world) {
 	w.passUntil(w.view().Reserved.Until)
 	w.ok("reserve what is over", w.reserve(c, other, time.Hour))
 	equal(w, "the job", w.view().Reserved.Job, other)
+}
+
+func reserveOver(w *world) {
+	a, b, c := w.worker("a").routed(), w.worker("b"), w.worker("c")
+	a.says("op-1", "one")
+	w.ok("reserve", w.reserve(b, job, time.Hour))
+	other := statestore.JobRef{ID: "job-2", Token: 9}
+	held := &statestore.LeaseHeldError{Name: "reservation", Holder: job.ID, Token: job.Token}
+	m := w.planned(c)
+	m.Job = other
+	w.unchanged(func() {
+		for _, over := range []string{"", "job-3"} {
+			m.Over = over
+			_, err := w.store.Move(w.ctx, m)
+			refused(w, err, held)
+		}
+	})
+	take := statestore.Reserve{Key: w.key, Epoch: m.Epoch, Target: c.by, Job: other, Over: job.ID, For: time.Hour}
+	w.ok("take the reservation", w.store.Reserve(w.ctx, take))
+	equal(w, "the job", w.view().Reserved.Job, other)
+	first := w.planned(b)
+	w.unchanged(func() {
+		_, err := w.store.Move(w.ctx, first)
+		refused(w, err, &statestore.LeaseHeldError{Name: "reservation", Holder: other.ID, Token: other.Token})
+	})
+	first.Over = other.ID
+	_, err := w.store.Move(w.ctx, first)
+	w.ok("move over the reservation", err)
+	if v := w.view(); v.Owner != b.by || v.Reserved != nil {
+		w.Fatalf("after the move: %+v", v.Record)
+	}
 }
 
 func moveOfNothing(w *world) {

@@ -95,6 +95,9 @@ func (s *Slot) Move(m statestore.Move, f Fences, now statestore.Millis) error {
 	if r.Epoch != m.Epoch || r.Owner != m.From {
 		return &statestore.StaleHandleError{Owner: r.Owner, Epoch: r.Epoch}
 	}
+	if err := reserved(r, m.Job.ID, m.Over, now); err != nil {
+		return err
+	}
 	if r.Tail == nil && !r.Owner.IsZero() {
 		r.Tail = &statestore.Tail{Owner: r.Owner, Epoch: r.Epoch}
 	}
@@ -124,11 +127,21 @@ func (s *Slot) Reserve(v statestore.Reserve, f Fences, now statestore.Millis) er
 	if r.Epoch != v.Epoch {
 		return &statestore.StaleHandleError{Owner: r.Owner, Epoch: r.Epoch}
 	}
-	if q := r.Reserved; q != nil && q.Job.ID != v.Job.ID && now < q.Until {
-		return &statestore.LeaseHeldError{Name: "reservation", Holder: q.Job.ID, Token: q.Job.Token}
+	if err := reserved(r, v.Job.ID, v.Over, now); err != nil {
+		return err
 	}
 	r.Reserved = &statestore.Reservation{Job: v.Job, Target: v.Target, Until: now.Add(v.For)}
 	return nil
+}
+
+// reserved refuses a job while another one, which it may not pass over, has plans
+// for the session.
+func reserved(r *statestore.Record, job, over string, now statestore.Millis) error {
+	q := r.Reserved
+	if q == nil || now >= q.Until || q.Job.ID == job || q.Job.ID == over {
+		return nil
+	}
+	return &statestore.LeaseHeldError{Name: "reservation", Holder: q.Job.ID, Token: q.Job.Token}
 }
 
 // planned is the record that a job may act on: it is there, and no other holder

@@ -1,7 +1,7 @@
 -- reserve.lua notes a job's plan for the session, or drops it. It binds nobody.
 -- KEYS     see session.lua
 -- ARGV[3]  epoch of the session when it was planned  [4] target  [5] job  [6] token of the job
---     [7]  ms to hold it, '' to drop it
+--     [7]  ms to hold it, '' to drop it  [8] job whose reservation it takes away
 -- Returns {'ok', now}, or a refusal
 session('reserve', FREES, function()
   local epoch, target, job, token = tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -17,9 +17,8 @@ session('reserve', FREES, function()
   end
   if is_fenced(target) then return { 'fenced_target' } end
   if r[EPOCH] ~= epoch then return { 'stale', r[OWNER], r[EPOCH] } end
-  if r[PLANJOB] ~= job and now < r[PLANUNTIL] then
-    return { 'held', 'reservation', r[PLANJOB], r[PLANTOKEN] }
-  end
+  no = reserved(r, job, ARGV[8])
+  if no then return no end
   set_plan(r, now + ARGV[7], token, job, target)
   save(r)
   return { 'ok', now }

@@ -318,6 +318,13 @@ local function planned(r, t, job, token)
   if token < seen then return { 'held', job, '', seen } end
 end
 
+-- reserved refuses a job while another one than over, which earlier versions do not name, has plans for the session.
+local function reserved(r, job, over)
+  if now < r[PLANUNTIL] and r[PLANJOB] ~= job and r[PLANJOB] ~= over then
+    return { 'held', 'reservation', r[PLANJOB], r[PLANTOKEN] }
+  end
+end
+
 -- receipt says what the record is as of now, and of a write its version, its op, the epoch of the writer's floor,
 -- and whether it is a duplicate, was the tail's, and adopts a parked one. It is packed: a list costs more.
 local function receipt(r, version, op, epoch, duplicate, of_tail, adopts)
