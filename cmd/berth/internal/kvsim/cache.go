@@ -10,21 +10,24 @@
 // with a model that keeps a plain list (TestCacheAgreesWithModel).
 package kvsim
 
-import (
-	"container/list"
-	"slices"
-)
+import "slices"
 
 // Cache is the KV cache of one instance. It is not safe for concurrent use.
 type Cache struct {
 	capacity int
-	recent   *list.List // of *block, the most recently used first
-	index    map[uint64]*list.Element
+	index    map[uint64]int32 // id → place in blocks
+	// blocks form a ring in the order of their last use. The first one is no
+	// block: its newer neighbour is the oldest block, its older one the newest.
+	// Places instead of pointers leave the garbage collector nothing to follow.
+	blocks []block
+	free   []int32 // places of evicted blocks
+	found  []int32 // scratch: places of a prompt's leading blocks
 }
 
 type block struct {
-	id        uint64
-	prewarmed bool // built ahead of a request and not used by one yet
+	id           uint64
+	newer, older int32
+	prewarmed    bool // built ahead of a request and not used by one yet
 }
 
 // Hit says what a request found in the cache.
@@ -35,7 +38,7 @@ type Hit struct {
 
 // New returns an empty cache that holds at most capacity blocks.
 func New(capacity int) *Cache {
-	return &Cache{capacity: capacity, recent: list.New(), index: make(map[uint64]*list.Element)}
+	return &Cache{capacity: capacity, index: make(map[uint64]int32), blocks: make([]block, 1)}
 }
 
 // Serve answers a request whose prompt has these blocks: it returns what was
@@ -43,7 +46,7 @@ func New(capacity int) *Cache {
 func (c *Cache) Serve(blocks []uint64) Hit {
 	hit := Hit{Blocks: c.leading(blocks)}
 	for i, id := range slices.Backward(blocks) {
-		b := c.touch(id)
+		b := c.touch(i, id)
 		if b.prewarmed && i < hit.Blocks {
 			hit.Prewarmed++
 		}
@@ -58,7 +61,7 @@ func (c *Cache) Serve(blocks []uint64) Hit {
 func (c *Cache) Prewarm(blocks []uint64) (computed int) {
 	present := c.leading(blocks)
 	for i, id := range slices.Backward(blocks) {
-		b := c.touch(id)
+		b := c.touch(i, id)
 		b.prewarmed = b.prewarmed || i >= present
 	}
 	c.evict()
@@ -67,38 +70,72 @@ func (c *Cache) Prewarm(blocks []uint64) (computed int) {
 
 // Clear drops every block, as the death of the instance does.
 func (c *Cache) Clear() {
-	c.recent.Init()
 	clear(c.index)
+	c.blocks, c.free = make([]block, 1), nil
 }
 
 // Len returns how many blocks the cache holds.
-func (c *Cache) Len() int { return c.recent.Len() }
+func (c *Cache) Len() int { return len(c.index) }
 
+// leading counts the leading blocks that are present and notes their places.
 func (c *Cache) leading(blocks []uint64) int {
-	for i, id := range blocks {
-		if _, present := c.index[id]; !present {
-			return i
+	c.found = c.found[:0]
+	for _, id := range blocks {
+		at, present := c.index[id]
+		if !present {
+			break
 		}
+		c.found = append(c.found, at)
 	}
-	return len(blocks)
+	return len(c.found)
 }
 
-// touch makes a block the most recently used, adding it if it is absent. The
-// cache may be over its capacity until evict: evicting at each step could take
-// blocks of the very prompt that is being served.
-func (c *Cache) touch(id uint64) *block {
-	if e, present := c.index[id]; present {
-		c.recent.MoveToFront(e)
-		return e.Value.(*block)
+// touch makes the i-th block of a prompt the most recently used, adding it if
+// it is absent. The cache may be over its capacity until evict: evicting at
+// each step could take blocks of the very prompt that is being served.
+func (c *Cache) touch(i int, id uint64) *block {
+	at, present := int32(0), i < len(c.found)
+	if present {
+		at = c.found[i]
+	} else {
+		at, present = c.index[id]
 	}
-	b := &block{id: id}
-	c.index[id] = c.recent.PushFront(b)
+	if present {
+		c.unlink(at)
+	} else {
+		at = c.place()
+		c.blocks[at] = block{id: id}
+		c.index[id] = at
+	}
+	b, ends := &c.blocks[at], &c.blocks[0]
+	b.older, b.newer = ends.older, 0
+	c.blocks[ends.older].newer = at
+	ends.older = at
 	return b
 }
 
+// place finds room for one more block.
+func (c *Cache) place() int32 {
+	if n := len(c.free); n > 0 {
+		at := c.free[n-1]
+		c.free = c.free[:n-1]
+		return at
+	}
+	c.blocks = append(c.blocks, block{})
+	return int32(len(c.blocks) - 1)
+}
+
+func (c *Cache) unlink(at int32) {
+	b := &c.blocks[at]
+	c.blocks[b.older].newer = b.newer
+	c.blocks[b.newer].older = b.older
+}
+
 func (c *Cache) evict() {
-	for c.recent.Len() > c.capacity {
-		oldest := c.recent.Remove(c.recent.Back()).(*block)
-		delete(c.index, oldest.id)
+	for len(c.index) > c.capacity {
+		oldest := c.blocks[0].newer
+		c.unlink(oldest)
+		delete(c.index, c.blocks[oldest].id)
+		c.free = append(c.free, oldest)
 	}
 }
