@@ -220,7 +220,7 @@ type worker struct {
 // worker registers an instance that is ready at once.
 func (b *bundle) worker(id string, members ...string) *worker {
 	b.t.Helper()
-	address := fmt.Sprintf(`"10.0.0.%d:8000"`, len(id)+int(id[len(id)-1]))
+	address := fmt.Sprintf(`"10.0.%d.%d:8000"`, id[0], len(id)+int(id[len(id)-1]))
 	body := fmt.Sprintf(`{"address":%s%s}`, address, strings.Join(append([]string{""}, members...), ","))
 	w := &worker{bundle: b, id: id}
 	w.incarnation = b.call("PUT", "/v1/instances/"+id, body).want(200).str("incarnation")
