@@ -57,6 +57,19 @@ type Heartbeat struct {
 	PrefixHits    uint64  `json:"prefix_hits,omitempty"`    // tokens, cumulative
 }
 
+// Beat is a heartbeat of one boot.
+type Beat struct {
+	By Owner
+	Heartbeat
+}
+
+// BeatAnswer is the instance after its beat, or why the beat does not count:
+// ErrUnknownInstance or ErrStaleIncarnation.
+type BeatAnswer struct {
+	Instance Instance
+	Err      error
+}
+
 // Override is an operator's word, which wins over the worker's until it is nil.
 // An empty set of labels is a word too, and has to be told from none when stored.
 type Override struct {
@@ -105,6 +118,18 @@ func (i *Instance) GoneFor(now Millis) time.Duration {
 	return max(0, now.Sub(i.DownSince))
 }
 
+// Hear lets the instance be heard of, and reports whether that changes more than
+// its heartbeats: a ready one ends warming, any ends displacement.
+func (i *Instance) Hear(b *Heartbeat) bool {
+	starts := b.Ready && i.Lifecycle == Warming
+	if starts {
+		i.Lifecycle = Ready
+	}
+	changed := starts || i.Displaced
+	i.Displaced = false
+	return changed
+}
+
 // Judge gives the instance a new health.
 func (i *Instance) Judge(h Health, now Millis) {
 	i.Health, i.DownSince = h, 0
@@ -129,7 +154,8 @@ func (i *Instance) EffectiveWeight() int {
 }
 
 // FleetView is all instances and policies at one moment. Equal versions are equal
-// views but for Now.
+// views but for Now, above all equal tables of loads. Views share what they hold,
+// and nobody changes it.
 type FleetView struct {
 	// Version grows with every change, Members only with those that are more
 	// than a heartbeat.
@@ -147,8 +173,11 @@ type Fleet interface {
 	// is another. Those of others that still have the same address and rank are
 	// displaced with it, until a heartbeat or a registration of their own.
 	Register(ctx context.Context, spec InstanceSpec, others ...Owner) (Instance, error)
-	// Heartbeat counts a beat. Ready ends warming. ErrUnknownInstance,
-	// ErrStaleIncarnation.
+	// Heartbeats counts beats in their order, and answers each. It is one write of
+	// a few bytes a beat, whatever else an instance has. After an error some of
+	// them may have been counted: the next ones say the same.
+	Heartbeats(ctx context.Context, beats []Beat) ([]BeatAnswer, error)
+	// Heartbeat is Heartbeats of one.
 	Heartbeat(ctx context.Context, by Owner, beat Heartbeat) (Instance, error)
 	// Deregister removes the instance. With an incarnation, only while that is
 	// the present one (ErrStaleIncarnation); without, whoever it is.
@@ -167,7 +196,8 @@ type Fleet interface {
 	RemoveGone(ctx context.Context, l Lease, boots []Owner, after time.Duration) ([]Owner, error)
 	// SetOverride replaces the operator's word.
 	SetOverride(ctx context.Context, id string, o Override) (Instance, error)
-	// FleetView reads everything at one moment.
+	// FleetView reads everything at one moment. It costs little while only
+	// heartbeats change, and next to nothing while nothing does.
 	FleetView(ctx context.Context) (FleetView, error)
 }
 

@@ -35,6 +35,7 @@
 //	due          ms, digest                       when to look whether it ended
 //	fences       pool NUL instance NUL incarnation
 //	jobfences    job                              token
+//	beats        instance                         row of its heartbeats
 //
 // and JSON values in instances, leases, jobs, tasks, policies and keys. The due
 // entry of a session may be early, never late: an append, which only moves the

@@ -7,14 +7,7 @@ import (
 	"time"
 
 	"berth/statestore"
-)
-
-// change says how much of the fleet a write changed.
-type change int
-
-const (
-	beatOnly change = iota // Version
-	members                // Version and Members
+	"berth/statestore/internal/roster"
 )
 
 // Register adds or updates an instance.
@@ -27,16 +20,15 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 	}
 	var inst statestore.Instance
 	err := s.write(ctx, func(w *writer) error {
-		inst = statestore.Instance{}
-		found, err := w.getJSON(bInstances, []byte(spec.ID), &inst)
+		old, found, err := w.find(spec.ID)
 		if err != nil {
 			return err
 		}
-		if !found || inst.Incarnation != spec.Incarnation {
-			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: inst.Override, Registered: w.now}
+		if inst = old; !found || inst.Incarnation != spec.Incarnation {
+			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: old.Override, Registered: w.now}
 		}
 		inst.InstanceSpec, inst.Displaced = spec, false
-		w.putInstance(&inst, members)
+		w.putInstance(inst)
 		for _, o := range others {
 			if err := w.displace(o, &inst); err != nil {
 				return err
@@ -49,30 +41,13 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 
 // displace marks a boot whose place an instance has taken.
 func (w *writer) displace(who statestore.Owner, by *statestore.Instance) error {
-	var inst statestore.Instance
-	found, err := w.getJSON(bInstances, []byte(who.Instance), &inst)
+	inst, found, err := w.find(who.Instance)
 	if err != nil || !found || inst.ID == by.ID || inst.Owner() != who || inst.Displaced || !inst.SamePlace(&by.InstanceSpec) {
 		return err
 	}
 	inst.Displaced = true
-	w.putInstance(&inst, members)
+	w.putInstance(inst)
 	return nil
-}
-
-// Heartbeat counts a beat.
-func (s *Store) Heartbeat(ctx context.Context, by statestore.Owner, beat statestore.Heartbeat) (statestore.Instance, error) {
-	return s.changeInstance(ctx, by, func(w *writer, inst *statestore.Instance) (change, error) {
-		inst.Beats++
-		inst.LastBeat, inst.BeatAt = beat, w.now
-		c := beatOnly
-		if beat.Ready && inst.Lifecycle == statestore.Warming {
-			inst.Lifecycle, c = statestore.Ready, members
-		}
-		if inst.Displaced {
-			inst.Displaced, c = false, members
-		}
-		return c, nil
-	})
 }
 
 // Deregister removes an instance.
@@ -81,23 +56,22 @@ func (s *Store) Deregister(ctx context.Context, who statestore.Owner) error {
 		if _, err := w.instance(who); err != nil {
 			return err
 		}
-		w.delete(bInstances, []byte(who.Instance))
-		w.fleetChanged(who.Instance, members)
+		w.removeInstance(who.Instance)
 		return nil
 	})
 }
 
 // SetLifecycle changes the state of an instance.
 func (s *Store) SetLifecycle(ctx context.Context, who statestore.Owner, c statestore.LifecycleChange) (statestore.Instance, error) {
-	return s.changeInstance(ctx, who, func(w *writer, inst *statestore.Instance) (change, error) {
+	return s.changeInstance(ctx, who, func(w *writer, inst *statestore.Instance) error {
 		if err := w.checkJob(c.Job); err != nil {
-			return 0, err
+			return err
 		}
 		if len(c.From) > 0 && !slices.Contains(c.From, inst.Lifecycle) {
-			return 0, &statestore.InstanceChangedError{State: inst.Lifecycle}
+			return &statestore.InstanceChangedError{State: inst.Lifecycle}
 		}
 		inst.Lifecycle, inst.Job = c.To, c.Job.ID
-		return members, nil
+		return nil
 	})
 }
 
@@ -124,8 +98,7 @@ func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[
 			return err
 		}
 		for who, health := range verdicts {
-			var inst statestore.Instance
-			found, err := w.getJSON(bInstances, []byte(who.Instance), &inst)
+			inst, found, err := w.find(who.Instance)
 			if err != nil {
 				return err
 			}
@@ -133,7 +106,7 @@ func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[
 				continue
 			}
 			inst.Judge(health, w.now)
-			w.putInstance(&inst, members)
+			w.putInstance(inst)
 		}
 		return nil
 	})
@@ -147,16 +120,14 @@ func (s *Store) RemoveGone(ctx context.Context, l statestore.Lease, boots []stat
 			return err
 		}
 		for _, who := range boots {
-			var inst statestore.Instance
-			found, err := w.getJSON(bInstances, []byte(who.Instance), &inst)
+			inst, found, err := w.find(who.Instance)
 			if err != nil {
 				return err
 			}
 			if !found || inst.Owner() != who || inst.Health != statestore.Down || inst.GoneFor(w.now) < after {
 				continue
 			}
-			w.delete(bInstances, []byte(who.Instance))
-			w.fleetChanged(who.Instance, members)
+			w.removeInstance(who.Instance)
 			removed = append(removed, who)
 		}
 		return nil
@@ -184,45 +155,23 @@ func (w *writer) fenceHealth(l statestore.Lease) error {
 
 // SetOverride replaces the operator's word.
 func (s *Store) SetOverride(ctx context.Context, id string, o statestore.Override) (statestore.Instance, error) {
-	return s.changeInstance(ctx, statestore.Owner{Instance: id}, func(_ *writer, inst *statestore.Instance) (change, error) {
+	return s.changeInstance(ctx, statestore.Owner{Instance: id}, func(_ *writer, inst *statestore.Instance) error {
 		inst.Override = o
-		return members, nil
+		return nil
 	})
 }
 
-// FleetView reads the registry.
-func (s *Store) FleetView(ctx context.Context) (statestore.FleetView, error) {
-	var v statestore.FleetView
-	err := s.read(ctx, func(r *reader) error {
-		v = statestore.FleetView{
-			Version: fromBE64(r.get(bMeta, kVersion)), Members: fromBE64(r.get(bMeta, kMembers)), Now: r.now,
-			Policies: map[string]statestore.Policy{},
-		}
-		err := r.each(bPolicies, nil, func(k, b []byte) (bool, error) {
-			var p statestore.Policy
-			err := decodeJSON(bPolicies, b, &p)
-			v.Policies[string(k)] = p
-			return err == nil, err
-		})
-		if err != nil {
-			return err
-		}
-		return r.each(bInstances, nil, func(_, b []byte) (bool, error) {
-			var inst statestore.Instance
-			if err := decodeJSON(bInstances, b, &inst); err != nil {
-				return false, err
-			}
-			v.Instances = append(v.Instances, inst)
-			return true, nil
-		})
-	})
-	return v, err
+// find reads an instance with its heartbeats, and whether there is one.
+func (r *reader) find(id string) (inst statestore.Instance, found bool, err error) {
+	if found, err = r.getJSON(bInstances, []byte(id), &inst); err != nil || !found {
+		return inst, found, err
+	}
+	return inst, true, r.addBeats(&inst)
 }
 
 // instance reads an instance; with an incarnation, only its present boot.
-func (w *writer) instance(who statestore.Owner) (statestore.Instance, error) {
-	var inst statestore.Instance
-	found, err := w.getJSON(bInstances, []byte(who.Instance), &inst)
+func (r *reader) instance(who statestore.Owner) (statestore.Instance, error) {
+	inst, found, err := r.find(who.Instance)
 	switch {
 	case err != nil:
 		return inst, err
@@ -234,19 +183,16 @@ func (w *writer) instance(who statestore.Owner) (statestore.Instance, error) {
 	return inst, nil
 }
 
-func (s *Store) changeInstance(ctx context.Context, who statestore.Owner,
-	fn func(*writer, *statestore.Instance) (change, error),
-) (statestore.Instance, error) {
+func (s *Store) changeInstance(ctx context.Context, who statestore.Owner, fn func(*writer, *statestore.Instance) error) (statestore.Instance, error) {
 	var inst statestore.Instance
 	err := s.write(ctx, func(w *writer) (err error) {
 		if inst, err = w.instance(who); err != nil {
 			return err
 		}
-		c, err := fn(w, &inst)
-		if err != nil {
+		if err := fn(w, &inst); err != nil {
 			return err
 		}
-		w.putInstance(&inst, c)
+		w.putInstance(inst)
 		return nil
 	})
 	if err != nil {
@@ -255,17 +201,27 @@ func (s *Store) changeInstance(ctx context.Context, who statestore.Owner,
 	return inst, nil
 }
 
-func (w *writer) putInstance(inst *statestore.Instance, c change) {
-	w.putJSON(bInstances, []byte(inst.ID), inst)
-	w.fleetChanged(inst.ID, c)
+// putInstance stores an instance, and its heartbeats only where none of this boot
+// are stored: a new boot has none, and files of before had them in the record.
+func (w *writer) putInstance(inst statestore.Instance) {
+	id, row := []byte(inst.ID), roster.RowOf(&inst)
+	if !row.SameBoot(w.get(bBeats, id)) {
+		w.put(bBeats, id, row.Append(nil))
+	}
+	inst.Beats, inst.LastBeat, inst.BeatAt = 0, statestore.Heartbeat{}, 0
+	w.putJSON(bInstances, id, &inst)
+	w.membersChanged(inst.ID)
 }
 
-// fleetChanged moves the counters of the view. Heartbeats are no events: readers
-// poll loads, and every replica would wake for every beat.
-func (w *writer) fleetChanged(instance string, c change) {
+func (w *writer) removeInstance(id string) {
+	w.delete(bInstances, []byte(id))
+	w.delete(bBeats, []byte(id))
+	w.membersChanged(id)
+}
+
+// membersChanged moves both counters of the view, and tells of it.
+func (w *writer) membersChanged(instance string) {
 	w.add(bMeta, kVersion, 1)
-	if c == members {
-		w.add(bMeta, kMembers, 1)
-		w.emit(statestore.Event{Kind: statestore.EventFleet, Instance: instance})
-	}
+	w.add(bMeta, kMembers, 1)
+	w.emit(statestore.Event{Kind: statestore.EventFleet, Instance: instance})
 }

@@ -20,7 +20,8 @@ var (
 	bDue        = []byte("due")
 	bFences     = []byte("fences")
 	bJobFences  = []byte("jobfences")
-	bInstances  = []byte("instances")
+	bInstances  = []byte("instances") // without their heartbeats
+	bBeats      = []byte("beats")     // id: row of heartbeats
 	bLeases     = []byte("leases")
 	bJobs       = []byte("jobs")
 	bTasks      = []byte("tasks")
@@ -33,7 +34,7 @@ var (
 
 var buckets = [][]byte{
 	bMeta, bSessions, bTurns, bContexts, bParked, bPlacements, bOwned, bCounts, bDue, bFences, bJobFences,
-	bInstances, bLeases, bJobs, bTasks, bTaskQueue, bTaskJobs, bTaskDue, bPolicies, bKeys,
+	bInstances, bBeats, bLeases, bJobs, bTasks, bTaskQueue, bTaskJobs, bTaskDue, bPolicies, bKeys,
 }
 
 // Keys in the meta bucket.

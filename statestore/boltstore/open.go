@@ -136,19 +136,27 @@ func prepare(db *bolt.DB) (floor statestore.Millis, err error) {
 				return fmt.Errorf("its format is %d, and this program knows only %d", v, format)
 			}
 			floor = statestore.Millis(fromBE64(meta.Get(kClock))) //nolint:gosec // as it was written
-			return nil
+			return makeBuckets(tx)
 		}
 		if k, _ := tx.Cursor().First(); k != nil {
 			return errors.New("it is another program's bbolt file")
 		}
-		for _, name := range buckets {
-			if _, err := tx.CreateBucket(name); err != nil {
-				return fmt.Errorf("create bucket %s: %w", name, err)
-			}
+		if err := makeBuckets(tx); err != nil {
+			return err
 		}
 		return tx.Bucket(bMeta).Put(kFormat, be64(format))
 	})
 	return floor, err
+}
+
+// makeBuckets makes those that are not there: a file of before lacks the later ones.
+func makeBuckets(tx *bolt.Tx) error {
+	for _, name := range buckets {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return fmt.Errorf("create bucket %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func syncDir(dir string) error {

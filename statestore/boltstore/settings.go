@@ -21,7 +21,7 @@ func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (statest
 		}
 		p = statestore.Policy{Version: p.Version + 1, Doc: doc}
 		w.putJSON(bPolicies, []byte(pool), &p)
-		w.fleetChanged("", members)
+		w.membersChanged("")
 		return nil
 	})
 	return p, err

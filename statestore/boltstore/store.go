@@ -8,6 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"berth/statestore"
+	"berth/statestore/internal/roster"
 )
 
 // errClosed is every answer after Close.
@@ -29,6 +30,7 @@ type Store struct {
 	feed    *feed
 	commits *committer
 	notes   notes
+	fleet   roster.Cache
 }
 
 var _ statestore.Store = (*Store)(nil)

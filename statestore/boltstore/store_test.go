@@ -235,6 +235,7 @@ func TestEveryCallAfterCloseIsUnavailable(t *testing.T) {
 		"ReleaseLease":  s.ReleaseLease(ctx, statestore.Lease{}),
 		"Register":      second(s.Register(ctx, statestore.InstanceSpec{ID: "i1", Pool: "p", Incarnation: "x"})),
 		"Heartbeat":     second(s.Heartbeat(ctx, i1, statestore.Heartbeat{})),
+		"Heartbeats":    second(s.Heartbeats(ctx, nil)),
 		"Deregister":    s.Deregister(ctx, i1),
 		"SetLifecycle":  second(s.SetLifecycle(ctx, i1, statestore.LifecycleChange{})),
 		"SetHealth":     s.SetHealth(ctx, statestore.Lease{}, nil),

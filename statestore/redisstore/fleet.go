@@ -2,63 +2,43 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"berth/statestore"
+	"berth/statestore/internal/roster"
 )
 
-// beats is the part of an instance that every heartbeat changes. It stands apart
-// from the rest, so that heartbeats meet no other change.
-type beats struct {
-	Incarnation string               `json:"incarnation"`
-	Count       uint64               `json:"count"`
-	Last        statestore.Heartbeat `json:"last"`
-	At          statestore.Millis    `json:"at"`
-}
-
-// change says how much of the fleet a transaction changes.
-type change int
-
-const (
-	beatOnly change = iota // Version
-	members                // Version and Members
-)
-
-// fleetChanged moves the counters of the view. Heartbeats are no events: readers
-// poll loads, and every replica would wake for every beat.
-func (t *tx) fleetChanged(instance string, c change) {
+// membersChanged moves both counters of the view, and tells of it.
+func (t *tx) membersChanged(instance string) {
 	t.count("version")
-	if c == members {
-		t.count("members")
-		t.tell(statestore.Event{Kind: statestore.EventFleet, Instance: instance})
-	}
+	t.count("members")
+	t.tell(statestore.Event{Kind: statestore.EventFleet, Instance: instance})
 }
 
-func instanceCells(id string) []cell { return []cell{{tInstances, id}, {tBeats, id}} }
+func instanceCells(id string) []cell { return []cell{{tInstances, id}, {tLoads, id}} }
 
-// instance reads an instance with its heartbeats, and whether there is one.
+// instance reads an instance with its heartbeats, and whether there is one. More
+// heartbeats may come until the commit.
 func (t *tx) instance(id string) (statestore.Instance, bool, error) {
 	var inst statestore.Instance
 	found, err := t.getJSON(tInstances, id, &inst)
 	if err != nil || !found {
 		return inst, false, err
 	}
-	var b beats
-	if _, err := t.getJSON(tBeats, id, &b); err != nil {
-		return inst, false, err
+	text := t.get(tLoads, id)
+	t.loosen(tLoads, id)
+	if text == "" {
+		return inst, true, nil
 	}
-	b.addTo(&inst)
+	row, err := roster.ReadRow([]byte(text))
+	if err != nil {
+		return inst, false, fmt.Errorf("%s: %w: %w", tableNames[tLoads], err, ErrDamaged)
+	}
+	row.AddTo(&inst)
 	return inst, true, nil
-}
-
-// addTo gives an instance its heartbeats, unless they are of another boot.
-func (b *beats) addTo(inst *statestore.Instance) {
-	if b.Incarnation == inst.Incarnation {
-		inst.Beats, inst.LastBeat, inst.BeatAt = b.Count, b.Last, b.At
-	}
 }
 
 // present reads an instance that must be there; with an incarnation, it must be
@@ -79,16 +59,20 @@ func (t *tx) present(who statestore.Owner) (statestore.Instance, error) {
 // putInstance stores an instance without its heartbeats.
 func (t *tx) putInstance(inst statestore.Instance) error {
 	inst.Beats, inst.LastBeat, inst.BeatAt = 0, statestore.Heartbeat{}, 0
-	t.fleetChanged(inst.ID, members)
+	t.membersChanged(inst.ID)
 	return t.setJSON(tInstances, inst.ID, &inst)
+}
+
+// putBeats replaces the heartbeats of an instance.
+func (t *tx) putBeats(inst *statestore.Instance) {
+	row := roster.RowOf(inst)
+	t.set(tLoads, inst.ID, string(row.Append(nil)))
 }
 
 // Register adds or updates an instance.
 func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, others ...statestore.Owner) (inst statestore.Instance, err error) {
-	if err := checkOwner(statestore.Owner{Instance: spec.ID, Incarnation: spec.Incarnation}); err != nil {
-		return inst, err
-	}
-	if err := statestore.ValidateName("pool", spec.Pool); err != nil {
+	if err := errors.Join(statestore.ValidateInstanceID(spec.ID), statestore.ValidateName("incarnation", spec.Incarnation),
+		statestore.ValidateName("pool", spec.Pool)); err != nil {
 		return inst, err
 	}
 	cells := instanceCells(spec.ID)
@@ -104,9 +88,11 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 		}
 		if inst = old; !found || old.Incarnation != spec.Incarnation {
 			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: old.Override, Registered: t.now}
-			t.drop(tBeats, spec.ID)
 		}
 		inst.InstanceSpec, inst.Displaced = spec, false
+		if !found || old.Incarnation != spec.Incarnation {
+			t.putBeats(&inst)
+		}
 		for _, o := range others {
 			if err := t.displace(o, &inst); err != nil {
 				return err
@@ -126,31 +112,6 @@ func (t *tx) displace(who statestore.Owner, by *statestore.Instance) error {
 	}
 	inst.Displaced = true
 	return t.putInstance(inst)
-}
-
-// Heartbeat counts a beat.
-func (s *Store) Heartbeat(ctx context.Context, by statestore.Owner, beat statestore.Heartbeat) (inst statestore.Instance, err error) {
-	err = s.transact(ctx, instanceCells(by.Instance), func(t *tx) error {
-		if inst, err = t.present(by); err != nil {
-			return err
-		}
-		b := beats{Incarnation: inst.Incarnation, Count: inst.Beats + 1, Last: beat, At: t.now}
-		b.addTo(&inst)
-		if err := t.setJSON(tBeats, inst.ID, &b); err != nil {
-			return err
-		}
-		if starts := beat.Ready && inst.Lifecycle == statestore.Warming; starts || inst.Displaced {
-			if starts {
-				inst.Lifecycle = statestore.Ready
-			}
-			inst.Displaced = false
-			return t.putInstance(inst)
-		}
-		t.harmless = true
-		t.fleetChanged(inst.ID, beatOnly)
-		return nil
-	})
-	return inst, err
 }
 
 // Deregister removes an instance.
@@ -241,6 +202,7 @@ func (s *Store) RemoveGone(ctx context.Context, l statestore.Lease, boots []stat
 			if err != nil {
 				return err
 			}
+			t.hold(tLoads, who.Instance) // a heartbeat until the commit saves it
 			if !found || inst.Owner() != who || inst.Health != statestore.Down || inst.GoneFor(t.now) < after {
 				continue
 			}
@@ -254,8 +216,8 @@ func (s *Store) RemoveGone(ctx context.Context, l statestore.Lease, boots []stat
 
 func (t *tx) removeInstance(id string) {
 	t.drop(tInstances, id)
-	t.drop(tBeats, id)
-	t.fleetChanged(id, members)
+	t.drop(tLoads, id)
+	t.membersChanged(id)
 }
 
 // fenceHealth refuses a holder that another has succeeded: in the lease itself, or
@@ -273,41 +235,4 @@ func (t *tx) fenceHealth(l statestore.Lease, seen string) error {
 		t.set(tCounters, seen, fmt.Sprint(l.Token))
 	}
 	return nil
-}
-
-// FleetView reads the registry.
-func (s *Store) FleetView(ctx context.Context) (statestore.FleetView, error) {
-	keys := []string{s.table(tCounters), s.table(tInstances), s.table(tBeats), s.table(tPolicies)}
-	reply, err := s.read(ctx, fleetFn, keys)
-	if err != nil {
-		return statestore.FleetView{}, err
-	}
-	a, err := answerOf(reply)
-	if err != nil {
-		return statestore.FleetView{}, err
-	}
-	v := statestore.FleetView{Now: a.millis(0), Version: a.uint(1), Members: a.uint(2), Policies: map[string]statestore.Policy{}}
-	for pool, text := range pairs(a.list(5)) {
-		var p statestore.Policy
-		if err := decodeJSON(tPolicies, text, &p); err != nil {
-			return statestore.FleetView{}, err
-		}
-		v.Policies[pool] = p
-	}
-	stored, beating := pairs(a.list(3)), pairs(a.list(4))
-	for _, id := range slices.Sorted(maps.Keys(stored)) {
-		var inst statestore.Instance
-		if err := decodeJSON(tInstances, stored[id], &inst); err != nil {
-			return statestore.FleetView{}, err
-		}
-		if text := beating[id]; text != "" {
-			var b beats
-			if err := decodeJSON(tBeats, text, &b); err != nil {
-				return statestore.FleetView{}, err
-			}
-			b.addTo(&inst)
-		}
-		v.Instances = append(v.Instances, inst)
-	}
-	return v, nil
 }

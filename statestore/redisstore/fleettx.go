@@ -18,7 +18,7 @@ const (
 	tFences    table = iota // hash, as in a partition
 	tCounters               // name → number
 	tInstances              // id → JSON without its heartbeats
-	tBeats                  // id → JSON of its heartbeats
+	tLoads                  // id → row of its heartbeats
 	tLeases                 // name → JSON
 	tJobs                   // id → JSON
 	tTasks                  // id → JSON
@@ -32,7 +32,7 @@ const (
 )
 
 var tableNames = [tables]string{
-	"fences", "counters", "instances", "beats", "leases", "jobs", "tasks", "taskqueue", "taskjobs", "taskdue", "policies", "keys", "notes",
+	"fences", "counters", "instances", "loads", "leases", "jobs", "tasks", "taskqueue", "taskjobs", "taskdue", "policies", "keys", "notes",
 }
 
 func (s *Store) table(t table) string { return s.keys.fleet(tableNames[t]) }
@@ -48,6 +48,7 @@ type cell struct {
 type tx struct {
 	now   statestore.Millis
 	seen  map[cell]string
+	loose map[cell]bool // seen, and free to change until the commit
 	whole map[table]map[string]string
 	steps []any
 	// harmless: a commit that is made twice does no harm, and is not remembered.
@@ -81,7 +82,7 @@ func (s *Store) peek(ctx context.Context, cells ...cell) (*tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tx{now: a.millis(0), seen: map[cell]string{}, whole: map[table]map[string]string{}}
+	t := &tx{now: a.millis(0), seen: map[cell]string{}, loose: map[cell]bool{}, whole: map[table]map[string]string{}}
 	for i, c := range cells {
 		if c.field == "*" {
 			t.whole[c.table] = pairs(a.list(i + 1))
@@ -125,7 +126,9 @@ func (s *Store) commit(ctx context.Context, t *tx) (done bool, err error) {
 	}
 	args := []any{s.keys.channel(), int64(t.now), txAge, s.remember(t)}
 	for c, v := range t.seen {
-		args = append(args, "is", c.table.key(), c.field, v)
+		if !t.loose[c] {
+			args = append(args, "is", c.table.key(), c.field, v)
+		}
 	}
 	args = append(args, t.steps...)
 	err = s.settle(ctx, func() error {
@@ -151,6 +154,12 @@ func (s *Store) remember(t *tx) int64 {
 // key is the table's place among the KEYS of commit.lua, which begin at 1 with the
 // transaction's own.
 func (t table) key() int { return int(t) + 2 }
+
+// loosen lets a cell change between the look at it and the commit.
+func (t *tx) loosen(of table, field string) { t.loose[cell{of, field}] = true }
+
+// hold undoes loosen.
+func (t *tx) hold(of table, field string) { delete(t.loose, cell{of, field}) }
 
 // get reads a cell that was asked for. Nothing is stored as "".
 func (t *tx) get(of table, field string) string { return t.seen[cell{of, field}] }

@@ -91,7 +91,7 @@ func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (p state
 			return err
 		}
 		p = statestore.Policy{Version: p.Version + 1, Doc: doc}
-		t.fleetChanged("", members)
+		t.membersChanged("")
 		return t.setJSON(tPolicies, pool, &p)
 	})
 	return p, err

@@ -23,7 +23,7 @@ var shared = [...]string{"library", "session", "log"}
 // transitions are one file each, which registers what a call names.
 var transitions = [...]string{
 	"append", "claim", "move", "reserve", "finish", "delete", "bind", "place", "expire",
-	"lookup", "views", "due", "count", "stage", "unstage", "fence", "peek", "fleet", "commit",
+	"lookup", "views", "due", "count", "stage", "unstage", "fence", "peek", "fleet", "beat", "commit",
 }
 
 // library is the source of all transitions as one library of functions, and its
@@ -95,6 +95,7 @@ var (
 	fenceFn   = function("fence")
 	peekFn    = function("peek")
 	fleetFn   = function("fleet")
+	beatFn    = function("beat")
 	commitFn  = function("commit")
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"berth/statestore"
+	"berth/statestore/internal/roster"
 )
 
 // Store is a statestore.Store in Redis.
@@ -23,6 +24,7 @@ type Store struct {
 	opts    Options
 	keys    keyspace
 
+	fleet    roster.Cache
 	promise  promise
 	waitsAOF atomic.Bool // every server has WAITAOF and an append-only file
 
