@@ -20,8 +20,8 @@ const (
 type RunConfig struct {
 	// Load is asked before each heartbeat. It must not block.
 	Load func() Load
-	// Tasks do what Berth asks of the instance. A worker without any does not
-	// poll, and its sessions move without its help.
+	// Tasks do what Berth asks of the instance. A worker without any neither polls
+	// nor answers, and its sessions move without its help.
 	Tasks TaskHandlers
 }
 
@@ -77,7 +77,9 @@ func (w *Worker) beat(ctx context.Context, load func() Load, t *taskRunner) erro
 		case err == nil:
 			every = min(max(ms(answer.NextMS), minBeat), maxBeat)
 			pause, failures.rounds = every, 0
-			t.start(ctx, answer.Tasks)
+			if t.handlers.any() {
+				t.start(ctx, answer.Tasks)
+			}
 		case errors.Is(err, ErrUnknownInstance):
 			w.conn.log().InfoContext(ctx, "berth does not know this instance, registering again", "instance", w.instance.ID)
 			if err := w.registerUntilKnown(ctx); err != nil {

@@ -180,13 +180,14 @@ func TestTasksAreBounded(t *testing.T) {
 	})
 }
 
-// A worker without handlers is passive: it does not poll.
+// A worker without handlers is passive: it does not poll, and refuses nothing that
+// a heartbeat names, which would only have it asked elsewhere.
 func TestPassiveWorkerDoesNotPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &taskBerth{}
-		if err := run(t, fresh(t, b), RunConfig{}, 20*time.Second); err != nil || len(b.asked) != 0 {
-			t.Errorf("polled with %q, error %v", b.asked, err)
+		b := &taskBerth{beats: [][]string{{taskJSON("a", "release")}}}
+		if err := run(t, fresh(t, b), RunConfig{}, 20*time.Second); err != nil || len(b.asked) != 0 || len(b.answers) != 0 {
+			t.Errorf("polled with %q, answered %q, error %v", b.asked, b.answers, err)
 		}
 	})
 }

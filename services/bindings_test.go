@@ -144,7 +144,7 @@ func TestTheFeedInvalidates(t *testing.T) {
 			c, store := newCache(t, nil)
 			store.put(chat, "i1", 1)
 			c.mustRead(t)
-			s := &Server{bindings: c, fleet: newFleet(nil), wakeups: newWakeups()}
+			s := &Server{bindings: c, fleet: newFleet(nil), wakeups: newWakeups(), looks: newTaskLooks(time.Minute)}
 			s.apply(tc.event)
 			if got := c.cached(chat.Digest()) != nil; got != tc.cached {
 				t.Errorf("cached %v, want %v", got, tc.cached)

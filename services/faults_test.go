@@ -15,6 +15,8 @@ type faulty struct {
 	statestore.Store
 	fault atomic.Pointer[func(ctx context.Context, call string) error]
 	calls atomic.Int64 // lookups that reached the store
+	looks atomic.Int64 // looks at open tasks
+	watch atomic.Pointer[context.CancelFunc]
 }
 
 // fail makes before answer every named call from here on; nil ends the fault.
@@ -39,6 +41,21 @@ func (f *faulty) Lookup(ctx context.Context, key statestore.SessionKey) (statest
 	}
 	f.calls.Add(1)
 	return f.Store.Lookup(ctx, key)
+}
+
+// Watch can be cut off by what it leaves in watch.
+func (f *faulty) Watch(ctx context.Context) (<-chan statestore.Event, error) {
+	if err := f.before(ctx, "watch"); err != nil {
+		return nil, err
+	}
+	ctx, cut := context.WithCancel(ctx)
+	f.watch.Store(&cut)
+	return f.Store.Watch(ctx)
+}
+
+func (f *faulty) OpenTasks(ctx context.Context, by statestore.Owner, limit int) ([]statestore.Task, statestore.Millis, error) {
+	f.looks.Add(1)
+	return f.Store.OpenTasks(ctx, by, limit)
 }
 
 func (f *faulty) Append(ctx context.Context, a statestore.Append) (statestore.Receipt, error) {

@@ -225,10 +225,11 @@ type heartbeatInput struct {
 }
 
 type heartbeatOutput struct {
-	Body struct {
+	CacheControl string `header:"Cache-Control"`
+	Body         struct {
 		State   string     `json:"state"`
 		Drain   *drainNote `json:"drain,omitempty"`
-		Tasks   []taskBody `json:"tasks" doc:"tasks of now; each is leased to this call"`
+		Tasks   []taskBody `json:"tasks" doc:"up to 8 that wait; named, not handed out: ask for them, or answer them"`
 		NextMS  int64      `json:"next_ms"`
 		LeaseMS int64      `json:"lease_ms"`
 	}
@@ -255,8 +256,8 @@ func (s *Server) heartbeat(ctx context.Context, in *heartbeatInput) (*heartbeatO
 	if known := s.fleet.now().instances[in.ID]; known == nil || known.Lifecycle != stored.Lifecycle {
 		s.seeFleet(ctx)
 	}
-	out := new(heartbeatOutput)
-	out.Body.State, out.Body.Tasks = stateName(&stored), []taskBody{}
+	out := &heartbeatOutput{CacheControl: "no-store"}
+	out.Body.State, out.Body.Tasks = stateName(&stored), s.waitingTasks(ctx, by)
 	out.Body.NextMS, out.Body.LeaseMS = s.options.HeartbeatEvery.Milliseconds(), s.options.DownAfter.Milliseconds()
 	if stored.Job != "" && stored.Lifecycle == statestore.Draining {
 		if job, now, err := s.store.Job(ctx, stored.Job); err == nil && !job.State.Ended() {

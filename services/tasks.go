@@ -28,7 +28,7 @@ type taskBody struct {
 	Moved *OwnerRef `json:"moved,omitempty" doc:"a notice, there is nothing left to do before: the session has moved there"`
 
 	DeadlineMS int64 `json:"deadline_ms" doc:"time left for an answer"`
-	LeaseMS    int64 `json:"lease_ms" doc:"time after which the task is handed out again"`
+	LeaseMS    int64 `json:"lease_ms" doc:"time after which the task is handed out again; in a heartbeat's answer 0"`
 }
 
 type pollTasksInput struct {

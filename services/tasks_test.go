@@ -1,6 +1,8 @@
 package services_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,4 +88,62 @@ func TestBothEndsOfADrainAreAskedAndTold(t *testing.T) {
 	if got := target.recover("s", here.str("tasks.0.handle"), "prewarm").want(200); got.str("epoch") != hint.str("epoch") {
 		t.Errorf("the notice's handle reads %s", got.body)
 	}
+}
+
+// A heartbeat's answer names the tasks that wait, and hands none of them out: the
+// worker polls for them, or answers them.
+func TestAHeartbeatNamesTheTasksThatWait(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t)
+	w := b.worker("i1")
+	eventually(t, "a heartbeat looks for no tasks", func() bool {
+		before := store.looks.Load()
+		w.beat(0)
+		return store.looks.Load() == before
+	})
+	if a := w.beat(0); len(a.at("tasks").([]any)) != 0 || a.header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("without tasks: %s", a.body)
+	}
+	boot := statestore.Owner{Instance: "i1", Incarnation: statestore.IncarnationDigest(w.incarnation)}
+	key := statestore.SessionKey{Tenant: "default", Pool: "default", ID: "s"}
+	put := func(ids ...string) {
+		t.Helper()
+		var tasks []statestore.Task
+		for _, id := range ids {
+			tasks = append(tasks, statestore.Task{ID: id, Kind: statestore.TaskPrewarm, Session: key, For: boot})
+		}
+		if err := b.store.PutTasks(t.Context(), tasks, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() (ids []string) {
+		a := w.beat(0)
+		for i := range a.at("tasks").([]any) {
+			at := fmt.Sprintf("tasks.%d.", i)
+			if a.str(at+"handle") == "" || a.str(at+"lease_ms") != "0" || a.str(at+"kind") != "prewarm" || a.str(at+"session") != "s" {
+				t.Fatalf("a task that waits: %s", a.body)
+			}
+			ids = append(ids, a.str(at+"id"))
+		}
+		return ids
+	}
+	put("a", "b")
+	eventually(t, "both are named", func() bool { return slices.Equal(names(), []string{"a", "b"}) })
+	w.call("POST", "/v1/instances/i1/tasks/a", `{"incarnation":"`+w.incarnation+`","result":"done"}`).want(204)
+	if got := names(); !slices.Equal(got, []string{"b"}) {
+		t.Fatalf("after one was answered: %v", got)
+	}
+	w.call("GET", "/v1/instances/i1/tasks", "", "X-Berth-Incarnation: "+w.incarnation).want(200)
+	if got := names(); got != nil {
+		t.Fatalf("after the other was handed out: %v", got)
+	}
+	before := store.looks.Load()
+	for range 10 {
+		w.beat(0)
+	}
+	if n := store.looks.Load() - before; n != 0 {
+		t.Errorf("%d looks of 10 heartbeats without tasks", n)
+	}
+	put("c")
+	eventually(t, "the next is named", func() bool { return slices.Equal(names(), []string{"c"}) })
 }

@@ -343,6 +343,9 @@ type Tasks interface {
 	PutTasks(ctx context.Context, tasks []Task, deadline time.Duration) error
 	// LeaseTasks hands out up to limit open tasks whose lease is over.
 	LeaseTasks(ctx context.Context, by Owner, limit int, lease time.Duration) ([]Task, Millis, error)
+	// OpenTasks reads up to limit of those that LeaseTasks would hand out, oldest
+	// first, and leaves them open.
+	OpenTasks(ctx context.Context, by Owner, limit int) ([]Task, Millis, error)
 	// FinishTask stores the answer of the boot it was meant for, and returns the
 	// task with it. A repeated answer changes nothing. ErrNotFound when the task
 	// is over or another's.

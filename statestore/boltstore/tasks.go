@@ -86,6 +86,19 @@ func (s *Store) LeaseTasks(ctx context.Context, by statestore.Owner, limit int, 
 	return out, now, nil
 }
 
+// OpenTasks reads open tasks, oldest first.
+func (s *Store) OpenTasks(ctx context.Context, by statestore.Owner, limit int) (out []statestore.Task, now statestore.Millis, err error) {
+	err = s.read(ctx, func(r *reader) error {
+		out, now = nil, r.now
+		open, err := r.openTasks(by, limit)
+		for _, t := range open {
+			out = append(out, t.Task)
+		}
+		return err
+	})
+	return out, now, err
+}
+
 // openTasks is up to limit tasks that may be handed out.
 func (r *reader) openTasks(by statestore.Owner, limit int) ([]*task, error) {
 	var open []*task

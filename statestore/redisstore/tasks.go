@@ -152,7 +152,7 @@ func (s *Store) leaseTasks(ctx context.Context, ids []string, limit int, length 
 				return err
 			case len(out) >= limit:
 				return nil
-			case !found || one.Result != statestore.TaskOpen || t.now >= one.Deadline || t.now < one.LeaseEnd:
+			case !found || !one.open(t.now):
 				continue
 			}
 			one.LeaseEnd = t.now.Add(length)
@@ -164,6 +164,39 @@ func (s *Store) leaseTasks(ctx context.Context, ids []string, limit int, length 
 		return nil
 	})
 	return out, now, err
+}
+
+// open reports whether the task may be handed out.
+func (t *task) open(now statestore.Millis) bool {
+	return t.Result == statestore.TaskOpen && now < t.Deadline && now >= t.LeaseEnd
+}
+
+// OpenTasks reads open tasks, oldest first.
+func (s *Store) OpenTasks(ctx context.Context, by statestore.Owner, limit int) (out []statestore.Task, now statestore.Millis, err error) {
+	for ids, err := range s.listed(ctx, tTaskQueue, packOwner(by)+"\x00") {
+		if err != nil {
+			return nil, 0, err
+		}
+		t, err := s.peek(ctx, taskCells(ids)...)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read tasks: %w", err)
+		}
+		now = t.now
+		for _, id := range ids {
+			var one task
+			found, err := t.getJSON(tTasks, id, &one)
+			if err != nil {
+				return nil, 0, err
+			}
+			if found && one.open(now) {
+				out = append(out, one.Task)
+			}
+			if len(out) == limit {
+				return out, now, nil
+			}
+		}
+	}
+	return out, now, nil
 }
 
 // FinishTask stores the answer to a task, once.

@@ -19,6 +19,7 @@ func jobTraces() []trace {
 		{"a job that has ended stays as it ended", jobEnded},
 		{"jobs are listed newest first and forgotten in the end", jobPurged},
 		{"a task is handed out once a lease", tasksLeased},
+		{"a look at the tasks that wait leaves them", tasksWait},
 		{"a task is of one boot, and ends at its deadline", tasksOfBoot},
 		{"the first answer to a task stands", tasksAnswered},
 		{"the tasks of a job are read and dropped together", tasksDropped},

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"berth/statestore"
@@ -55,6 +56,48 @@ func tasksLeased(w *world) {
 	want := w.task("1", a)
 	want.Deadline, want.LeaseEnd = tasks[0].Deadline, tasks[0].LeaseEnd
 	equal(w, "a task as it was put", tasks[0], want)
+}
+
+// waiting are the ids of the tasks that could be handed out.
+func (w *world) waiting(by statestore.Owner, limit int) []string {
+	w.Helper()
+	tasks, now, err := w.store.OpenTasks(w.ctx, by, limit)
+	w.ok("read open tasks", err)
+	if now == 0 {
+		w.Fatal("open tasks came without the store's clock")
+	}
+	ids := []string{}
+	for _, t := range tasks {
+		ids = append(ids, t.ID)
+		if t.For != by || t.LeaseEnd > now || t.Deadline <= now {
+			w.Fatalf("a task that waits at %d: %+v", now, t)
+		}
+	}
+	return ids
+}
+
+func tasksWait(w *world) {
+	w.shorten()
+	a := w.worker("a").by
+	equal(w, "no tasks", w.waiting(a, 8), []string{})
+	w.putTasks(time.Hour, w.task("1", a), w.task("2", a), w.task("3", a))
+	equal(w, "another's", w.waiting(w.worker("b").by, 8), []string{})
+	equal(w, "the first two", w.waiting(a, 2), []string{"1", "2"})
+	equal(w, "all, as they were only read", w.waiting(a, 8), []string{"1", "2", "3"})
+	equal(w, "handed out", w.leased(a, 1, w.lives.Affinity), []string{"1"})
+	equal(w, "the others", w.waiting(a, 8), []string{"2", "3"})
+	w.ok("answer", w.finish(a, "2", statestore.TaskAnswer{Result: statestore.TaskDone}))
+	equal(w, "one is answered", w.waiting(a, 8), []string{"3"})
+	w.pass(w.lives.Affinity)
+	equal(w, "a lease is over", w.waiting(a, 8), []string{"1", "3"})
+	many := []statestore.Task{}
+	for i := range 150 {
+		many = append(many, w.task(fmt.Sprintf("many-%03d", i), a))
+	}
+	w.putTasks(w.lives.Affinity, many...)
+	equal(w, "more than a page", len(w.waiting(a, 1000)), 152)
+	w.pass(w.lives.Affinity)
+	equal(w, "after the deadline of most", w.waiting(a, 8), []string{"1", "3"})
 }
 
 func tasksOfBoot(w *world) {
