@@ -64,6 +64,42 @@ func TestRoutesAnswerWithoutTheStore(t *testing.T) {
 	}
 }
 
+// While the feed cannot be followed nothing tells what has changed, and what is
+// cached is all that is known. Once it is followed again, nothing of it counts.
+func TestTheCacheOutlivesTheFeedUntilItIsBack(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t, func(o *services.Options) { o.CacheTTL, o.StoreTimeout = time.Hour, 250*time.Millisecond })
+	owner, other := b.open("s", b.worker("i1"), b.worker("i2"))
+	eventually(t, "the feed is followed and the binding cached", func() bool {
+		b.route("s").want(200)
+		return store.watch.Load() != nil && owner.beat(0).status == 200 && b.route("s").str("reason") == "bound"
+	})
+	b.call("POST", "/v1/instances/"+owner.id+"/cordon", "").want(200) // the ring would not choose it
+	floor := b.floor("s")
+	var tries atomic.Int64
+	store.fail(func(ctx context.Context, call string) error {
+		if call == "watch" {
+			tries.Add(1)
+		}
+		return away(ctx, call)
+	})
+	(*store.watch.Load())()
+	eventually(t, "the feed is asked for in vain", func() bool { return tries.Load() > 1 })
+	if a := b.route("s").want(200); a.str("instance") != owner.id || a.str("reason") != "bound" {
+		t.Fatalf("what was cached is gone: %s", a.body)
+	}
+	claim := statestore.Claim{
+		Key: statestore.SessionKey{Tenant: "default", Pool: "default", ID: "s"}, Handle: &statestore.Presented{Floor: floor, Named: true},
+		By:        statestore.Owner{Instance: other.id, Incarnation: statestore.IncarnationDigest(other.incarnation)},
+		Lifetimes: statestore.Lifetimes{Affinity: time.Hour, Retention: time.Hour, Tombstone: time.Hour},
+	}
+	if _, err := store.Store.Claim(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	store.fail(nil)
+	eventually(t, "the claim that nobody told of is seen", func() bool { return b.route("s").want(200).str("instance") == other.id })
+}
+
 // Nobody waits for a store that others waited for in vain just now, but for one
 // miss a second and whoever comes with a handle.
 func TestMissesDoNotWaitInTurnForAHungStore(t *testing.T) {

@@ -182,12 +182,12 @@ func (s *Server) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		events, err := s.store.Watch(ctx)
 		if err == nil {
+			// What happened until the watch stood was not told.
+			s.apply(statestore.Event{Kind: statestore.EventGap})
 			for e := range events {
 				s.apply(e)
 			}
 		}
-		// Whatever happens until the next watch is not told.
-		s.apply(statestore.Event{Kind: statestore.EventGap})
 		pause(ctx, time.Second)
 	}
 	return nil
