@@ -182,35 +182,72 @@ func (f *fleet) refresh(ctx context.Context) error {
 // advance builds the image that follows i; what has not changed is taken over.
 func (i *fleetImage) advance(number uint64, view statestore.FleetView) *fleetImage {
 	next := &fleetImage{view: view, number: number, read: time.Now(), loaded: true}
-	if i.loaded && view.Version == i.view.Version {
+	switch {
+	case i.loaded && view.Version == i.view.Version:
 		next.pools, next.instances, next.models, next.broken = i.pools, i.instances, i.models, i.broken
-		return next
+	case i.loaded && view.Members == i.view.Members:
+		next.models, next.broken = i.models, i.broken
+		next.addLoads(i)
+	default:
+		next.addMembers(i)
 	}
-	byPool := map[string][]routing.Instance{}
-	next.instances = make(map[string]*statestore.Instance, len(view.Instances))
+	return next
+}
+
+// byID lists the instances of a view.
+func byID(view *statestore.FleetView) map[string]*statestore.Instance {
+	instances := make(map[string]*statestore.Instance, len(view.Instances))
 	for k := range view.Instances {
-		in := &view.Instances[k]
-		next.instances[in.ID] = in
+		instances[view.Instances[k].ID] = &view.Instances[k]
+	}
+	return instances
+}
+
+// addLoads makes the pools of prev with other loads. Rings, policies and all else
+// stay as they are.
+func (i *fleetImage) addLoads(prev *fleetImage) {
+	i.instances = byID(&i.view)
+	loads := routing.Loads{
+		Version: i.view.Version, LoadVersion: i.view.Version, ByInstance: make(map[string]routing.Load, len(i.instances)),
+	}
+	for id, in := range i.instances {
+		loads.ByInstance[id] = routingLoad(in)
+	}
+	i.pools = make(map[string]*pool, len(prev.pools))
+	for name, p := range prev.pools {
+		next := *p
+		if p.snapshot.Version() == prev.view.Version { // else it could not follow its members
+			next.snapshot = p.snapshot.WithLoads(loads)
+		}
+		i.pools[name] = &next
+	}
+}
+
+// addMembers makes all pools anew, except for what of prev they still are.
+func (i *fleetImage) addMembers(prev *fleetImage) {
+	i.instances = byID(&i.view)
+	byPool := map[string][]routing.Instance{}
+	for k := range i.view.Instances {
+		in := &i.view.Instances[k]
 		byPool[in.Pool] = append(byPool[in.Pool], routingInstance(in))
 	}
-	for name := range view.Policies {
+	for name := range i.view.Policies {
 		if _, ok := byPool[name]; !ok {
 			byPool[name] = nil // a pool exists from its first policy on
 		}
 	}
-	for name := range i.pools {
+	for name := range prev.pools {
 		// A pool whose last instance left is empty, not unknown: the next is on its
 		// way, and a gateway should wait for it.
 		if _, ok := byPool[name]; !ok && len(byPool) < maxInstances {
 			byPool[name] = nil
 		}
 	}
-	next.pools, next.models, next.broken = make(map[string]*pool, len(byPool)), map[string]string{}, map[string]error{}
+	i.pools, i.models, i.broken = make(map[string]*pool, len(byPool)), map[string]string{}, map[string]error{}
 	// In order, so that every process gives a model that two pools list to the same.
 	for _, name := range slices.Sorted(maps.Keys(byPool)) {
-		next.addPool(name, view.Policies[name], byPool[name], i.pools[name])
+		i.addPool(name, i.view.Policies[name], byPool[name], prev.pools[name])
 	}
-	return next
 }
 
 // addPool makes one pool of the image. What is wrong with it must not hold up the
@@ -259,8 +296,12 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
 		Rank: in.Rank, Zone: in.Zone, Labels: labels,
 		Weight: in.EffectiveWeight(), State: routingState(in),
-		Load: routing.Load{Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting},
+		Load: routingLoad(in),
 	}
+}
+
+func routingLoad(in *statestore.Instance) routing.Load {
+	return routing.Load{Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting}
 }
 
 // routingState joins what was decided about an instance with how it is: down is

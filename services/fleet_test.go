@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,7 @@ func (r *registry) put(pool, doc string) {
 	policies[pool] = statestore.Policy{Version: policies[pool].Version + 1, Doc: []byte(doc)}
 	r.view.Policies = policies
 	r.view.Version++
+	r.view.Members++
 }
 
 // add puts the ready instances from..to-1 into a pool.
@@ -56,6 +58,54 @@ func (r *registry) add(pool string, from, to int) {
 		})
 	}
 	r.view.Version++
+	r.view.Members++
+}
+
+// load gives every instance of a pool a load, and nothing else.
+func (r *registry) load(pool string, running int) {
+	r.view.Instances = slices.Clone(r.view.Instances)
+	for i := range r.view.Instances {
+		if in := &r.view.Instances[i]; in.Pool == pool {
+			in.LastBeat.Running = running
+			in.Beats++
+		}
+	}
+	r.view.Version++
+}
+
+// Heartbeats move loads, and rebuild neither ring nor policy.
+func TestOtherLoadsShareTheRing(t *testing.T) {
+	t.Parallel()
+	r := new(registry)
+	r.add("a", 0, 3)
+	r.add("b", 0, 2)
+	r.put("a", `{"retention_ms":7200000}`)
+	f := newFleet(r)
+	if err := f.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := f.now()
+	r.load("a", 7)
+	if err := f.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := f.now()
+	for name, running := range map[string]int{"a": 7, "b": 0} {
+		was, is := before.pools[name], after.pools[name]
+		if is.snapshot.Ring() != was.snapshot.Ring() || is.policy != was.policy {
+			t.Errorf("pool %s: its ring or policy was built again", name)
+		}
+		if v := is.snapshot.LoadVersion(); v != r.view.Version || is.snapshot.Version() != v || was.snapshot.Version() == v {
+			t.Errorf("pool %s: versions %d and %d of view %d", name, is.snapshot.Version(), v, r.view.Version)
+		}
+		in := is.snapshot.Lookup(name + "-0")
+		if in.Load.Running != running || was.snapshot.Lookup(name+"-0").Load.Running != 0 {
+			t.Errorf("pool %s: %d running", name, in.Load.Running)
+		}
+	}
+	if in := after.instances["a-1"]; in.LastBeat.Running != 7 || in.Beats != 1 {
+		t.Errorf("the instance: %+v", in)
+	}
 }
 
 // A pool whose policy makes no sense must not hold up the others, nor its own

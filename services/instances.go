@@ -246,10 +246,10 @@ func (s *Server) heartbeat(ctx context.Context, in *heartbeatInput) (*heartbeatO
 		return nil, err
 	}
 	b := &in.Body
-	stored, err := s.store.Heartbeat(ctx, by, statestore.Heartbeat{
+	stored, err := s.beats.count(ctx, statestore.Beat{By: by, Heartbeat: statestore.Heartbeat{
 		Ready: b.Ready, Running: b.Running, Waiting: b.Waiting, MaxRunning: b.MaxRunning, KVUsage: b.KVUsage,
 		KVGeneration: b.KVGeneration, PrefixQueries: b.PrefixQueries, PrefixHits: b.PrefixHits,
-	})
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat of instance %s: %w", in.ID, err)
 	}

@@ -97,6 +97,7 @@ type Server struct {
 	wakeups  *wakeups
 	tallies  *tallies
 	looks    *taskLooks
+	beats    *beatCounter
 	gone     *goneWatch
 	tagKey   [sha256.Size]byte
 
@@ -128,6 +129,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		options: o, store: o.Store, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
 		fleet: newFleet(o.Store), wakeups: newWakeups(), tallies: newTallies(), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
 		looks:  newTaskLooks(o.TaskLease),
+		beats:  &beatCounter{store: o.Store},
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	if s.bindings, err = newBindings(o.Store, o); err != nil {
