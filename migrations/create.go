@@ -28,7 +28,7 @@ func (r *Runner) CreateDrain(ctx context.Context, request DrainSpec) (job states
 	if err := spec.validate(); err != nil {
 		return statestore.Job{}, false, fmt.Errorf("create drain: %w", err)
 	}
-	job, existed, err = r.create(ctx, &spec)
+	job, existed, err = r.createDrain(ctx, &spec)
 	if err != nil {
 		return statestore.Job{}, false, fmt.Errorf("create drain: %w", err)
 	}
@@ -36,7 +36,7 @@ func (r *Runner) CreateDrain(ctx context.Context, request DrainSpec) (job states
 	return r.closed(ctx, job), existed, nil
 }
 
-func (r *Runner) create(ctx context.Context, spec *DrainSpec) (job statestore.Job, existed bool, err error) {
+func (r *Runner) createDrain(ctx context.Context, spec *DrainSpec) (job statestore.Job, existed bool, err error) {
 	fleet, err := r.store.FleetView(ctx)
 	if err != nil {
 		return job, false, err
@@ -57,14 +57,17 @@ func (r *Runner) create(ctx context.Context, spec *DrainSpec) (job statestore.Jo
 			return job, false, err
 		}
 	}
+	return r.storeJob(ctx, statestore.Job{Kind: KindDrain, Pool: pool, Sources: sources}, spec, spec.deadline())
+}
+
+// storeJob gives a job its name and stores it.
+func (r *Runner) storeJob(ctx context.Context, job statestore.Job, spec any, deadline time.Duration) (statestore.Job, bool, error) {
 	doc, err := json.Marshal(spec)
 	if err != nil {
-		return job, false, fmt.Errorf("encode its request: %w", err)
+		return statestore.Job{}, false, fmt.Errorf("encode its request: %w", err)
 	}
-	return r.store.CreateJob(ctx, statestore.Job{
-		ID:   KindDrain + "-" + strings.ToLower(rand.Text()[:16]),
-		Kind: KindDrain, Pool: pool, Sources: sources, Spec: doc,
-	}, spec.deadline())
+	job.ID, job.Spec = job.Kind+"-"+strings.ToLower(rand.Text()[:16]), doc
+	return r.store.CreateJob(ctx, job, deadline)
 }
 
 // chosen finds the present boots of the instances, which are in one pool.
@@ -100,7 +103,7 @@ func underWay(jobs []statestore.Job, pool string, sources []statestore.Owner) (s
 		case len(sources):
 			return j, true, nil
 		default:
-			return statestore.Job{}, false, &BusyError{Job: j.ID, Instances: shared}
+			return statestore.Job{}, false, &BusyError{Job: j.ID, Kind: KindDrain, Instances: shared}
 		}
 	}
 	return statestore.Job{}, false, nil
@@ -128,6 +131,11 @@ func (r *Runner) requireTarget(ctx context.Context, fleet *statestore.FleetView,
 		}
 	}
 	return refusal
+}
+
+// mayTakeNew reports whether an instance may be given sessions.
+func mayTakeNew(in *statestore.Instance) bool {
+	return in.Lifecycle == statestore.Ready && in.Health == statestore.Healthy && in.EffectiveWeight() > 0
 }
 
 // closed waits until a job's instances are closed for new sessions, so that

@@ -1,6 +1,7 @@
-// Package migrations moves sessions off instances before those go away.
+// Package migrations moves sessions: off instances before those go away, and off
+// instances that have too much to do.
 //
-// A drain is a job: stored, leased, fenced, and ended by its deadline. Any number
+// A drain, or a rebalance, is a job: stored, leased, fenced, and ended by its deadline. Any number
 // of processes run a [Runner] on one store; each adopts the jobs whose lease is
 // free, and none is special.
 //
@@ -28,6 +29,16 @@
 //     who has moved does not come back (TestDrainedIsStrict).
 //   - Cancelled means that nothing moves any more, within seconds, and that the
 //     instance is what it was before (TestCancelHalfWay).
+//
+// # Rebalancing
+//
+// A rebalance moves sessions off instances that are over their bound, until what
+// they have left would be below it, to instances that stay below theirs (shift.go).
+// How many have to leave is measured once, at the begin, because load follows a move
+// only with the next turns: an instance is never relieved twice of the same load
+// (TestRebalanceRelievesAHotInstance). Sessions that an operator names move wherever
+// they are. A drain takes what a rebalance has reserved
+// (TestDrainTakesFromARebalance). Both can be previewed (preview.go).
 //
 // # Drained
 //

@@ -18,12 +18,17 @@ func (e *NoTargetError) Error() string {
 	return fmt.Sprintf("none of %s may take %d sessions", strings.Join(e.Candidates, ", "), e.Sessions)
 }
 
-// BusyError: another job, for other instances as well, drains some of these.
+// BusyError: another job is at work on some of the same instances, and does
+// something else.
 type BusyError struct {
 	Job       string
-	Instances []string
+	Kind      string
+	Instances []string // that a drain shares with the request
 }
 
 func (e *BusyError) Error() string {
+	if e.Kind == KindRebalance {
+		return fmt.Sprintf("job %s rebalances the pool already", e.Job)
+	}
 	return fmt.Sprintf("job %s drains %s already", e.Job, strings.Join(e.Instances, ", "))
 }

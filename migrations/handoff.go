@@ -50,9 +50,11 @@ func (m *mover) reserve(ctx context.Context, s *step) result {
 	if s.target.IsZero() {
 		return result{}
 	}
-	err := m.store.Reserve(ctx, statestore.Reserve{
-		Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref, For: 3*m.grace + callTimeout,
-	})
+	plan := statestore.Reserve{Key: s.key, Epoch: s.floor.Epoch, Target: s.target, Job: m.ref, For: 3*m.grace + callTimeout}
+	err := m.store.Reserve(ctx, plan)
+	if plan.Over = m.yielding(ctx, err); plan.Over != "" {
+		err = m.store.Reserve(ctx, plan)
+	}
 	if err != nil {
 		return m.refused(ctx, s.intent(false), fmt.Errorf("reserve a target: %w", err))
 	}

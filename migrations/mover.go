@@ -36,8 +36,9 @@ type mover struct {
 	pace   *budgets
 	ref    statestore.JobRef
 	grace  time.Duration
-	takes  func(statestore.Owner) bool // the target may still be given sessions
-	gone   func(statestore.Owner) bool // that boot is no more: nobody is there to be waited for
+	takes  func(statestore.Owner) bool                // the target may still be given sessions
+	gone   func(statestore.Owner) bool                // that boot is no more: nobody is there to be waited for
+	over   func(ctx context.Context, job string) bool // what that job has reserved may be taken from it
 	lives  statestore.Lifetimes
 	need   statestore.Requirement
 
@@ -88,7 +89,7 @@ func (m *mover) reread(ctx context.Context, s *step) (result, bool) {
 		return m.settle(f, in), false
 	}
 	fresh := newSession(&v)
-	fresh.orphaned, fresh.load = s.orphaned || m.gone(s.owner), s.load
+	fresh.named, fresh.orphaned, fresh.load = s.named, s.orphaned || m.gone(s.owner), s.load
 	// A rest that was told before the last write says nothing any more.
 	fresh.resting = s.resting && fresh.floor.Version == s.floor.Version
 	s.session = fresh
@@ -99,7 +100,7 @@ func (m *mover) reread(ctx context.Context, s *step) (result, bool) {
 func (s *step) intent(warm bool) intent {
 	return intent{
 		Key: s.key, From: s.owner, Epoch: s.floor.Epoch, To: s.target,
-		Bytes: s.bytes, Tokens: s.tokens, Warm: warm, Lapsed: s.lapsed(),
+		Bytes: s.bytes, Tokens: s.tokens, Warm: warm, Lapsed: s.lapsed(), Named: s.named,
 	}
 }
 
@@ -118,7 +119,7 @@ func (m *mover) commit(ctx context.Context, s *step, warm bool) result {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	moved, err := m.store.Move(ctx, statestore.Move{
+	moved, err := m.move(ctx, statestore.Move{
 		Key: s.key, From: s.owner, Epoch: s.floor.Epoch, To: s.target, Job: m.ref,
 		Lifetimes: m.lives, Require: m.need,
 	})
@@ -128,6 +129,24 @@ func (m *mover) commit(ctx context.Context, s *step, warm bool) result {
 		return result{settled: true, moved: true, epoch: moved.Epoch, warm: warm && moved.Version == s.floor.Version}
 	}
 	return m.refused(ctx, in, fmt.Errorf("move a session: %w", err))
+}
+
+// move sends a commit; a reservation that this job may pass over does not stop it.
+func (m *mover) move(ctx context.Context, move statestore.Move) (statestore.Moved, error) {
+	out, err := m.store.Move(ctx, move)
+	if move.Over = m.yielding(ctx, err); move.Over != "" {
+		return m.store.Move(ctx, move) //nolint:wrapcheck // the caller says what it was about
+	}
+	return out, err //nolint:wrapcheck // the same
+}
+
+// yielding is the job whose reservation was in the way, if this one may take it.
+func (m *mover) yielding(ctx context.Context, err error) string {
+	var held *statestore.LeaseHeldError
+	if errors.As(err, &held) && held.Name == reservation && m.over(ctx, held.Holder) {
+		return held.Holder
+	}
+	return ""
 }
 
 // refused says what an error that is not nil means for an intent.
@@ -197,6 +216,7 @@ func (m *mover) settle(f fate, in intent) result {
 		}
 		k.drop(in)
 		k.skip(f.skipped(), 1)
+		k.settle(in.Named)
 	})
 	return result{settled: true, moved: f == fateMoved}
 }

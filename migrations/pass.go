@@ -130,6 +130,7 @@ func (o *outcomes) add(s *step, r result) {
 	if r.moved {
 		o.moved++
 		o.w.unseen.add(time.Now(), s.target.Instance, s.load)
+		o.w.unseen.add(time.Now(), s.owner.Instance, -s.load)
 		o.notices = append(o.notices, o.w.noticesOf(s, r)...)
 	}
 	if r.refusedBy != "" {

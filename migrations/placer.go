@@ -51,6 +51,19 @@ func newPlacer(q *question) *placer {
 	return pl
 }
 
+// ringOwner is whom the ring alone would give the session.
+func ringOwner(snapshot *routing.Snapshot, s *session) string {
+	walk := snapshot.Ring().Walk(s.key.ID)
+	if s.affinity != (statestore.AffinityKey{}) {
+		walk = snapshot.Ring().WalkHash(binary.BigEndian.Uint64(s.affinity[:8]))
+	}
+	i, ok := walk.Next()
+	if !ok {
+		return ""
+	}
+	return snapshot.Ring().ID(i)
+}
+
 // count adds load to an instance. The tally counts whole requests; what is left of
 // them waits for more. One that has left the pool counts for nothing.
 func (pl *placer) count(id string, load float64) {
@@ -108,9 +121,9 @@ type unseen struct {
 // next turns come when people have read the answer to the last.
 const unseenHalf = 15 * time.Second
 
-// add counts load that the instance was just given.
+// add counts load that the instance was just given, or relieved of.
 func (u *unseen) add(now time.Time, id string, load float64) {
-	if load <= 0 {
+	if load == 0 {
 		return
 	}
 	u.fade(now)
@@ -125,7 +138,7 @@ func (u *unseen) fade(now time.Time) {
 	rest := math.Exp2(-float64(max(0, now.Sub(u.at))) / float64(unseenHalf))
 	u.at = now
 	for id := range u.load {
-		if u.load[id] *= rest; u.load[id] < 0.01 {
+		if u.load[id] *= rest; math.Abs(u.load[id]) < 0.01 {
 			delete(u.load, id)
 		}
 	}

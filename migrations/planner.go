@@ -26,6 +26,8 @@ type session struct {
 	// resting says that its owner told, since the last write and no longer ago
 	// than the grace, that nothing runs and nothing waits there.
 	resting bool
+	named   int           // from 1: its place among the sessions that were named, 0 for others
+	bound   time.Duration // since it was bound to its owner
 	// load is what it adds to its target, in requests: its share of what runs and
 	// waits on its owner. 0 for one that has not been active lately.
 	load float64
@@ -34,7 +36,7 @@ type session struct {
 func newSession(v *statestore.View) session {
 	return session{
 		key: v.Key, affinity: v.AffinityKey, owner: v.Owner, floor: v.Floor(),
-		tokens: v.Tokens, bytes: v.Bytes, idle: v.Idle(), left: v.AffinityLeft(),
+		tokens: v.Tokens, bytes: v.Bytes, idle: v.Idle(), left: v.AffinityLeft(), bound: v.BindingAge(),
 	}
 }
 
@@ -84,6 +86,8 @@ type plan struct {
 	blocked map[string]int // sessions without a step, by reason; lingering ones are not
 	failed  map[string]int // sessions that are given up, by reason
 	why     map[statestore.SessionKey]string
+	waiting []session // those that are blocked
+	given   []session // those that are given up
 }
 
 // makePlan plans every session at most once: the lapsed first, then the idle
@@ -142,11 +146,13 @@ func before(a, b session) int {
 func (p *plan) block(s *session, reason string) {
 	p.blocked[reason]++
 	p.why[s.key] = reason
+	p.waiting = append(p.waiting, *s)
 }
 
 func (p *plan) giveUp(s *session, reason string) {
 	p.failed[reason]++
 	p.why[s.key] = reason
+	p.given = append(p.given, *s)
 }
 
 func (p *plan) move(pl *placer, q *question, s session) {
@@ -155,16 +161,7 @@ func (p *plan) move(pl *placer, q *question, s session) {
 		p.block(&s, BlockedNoTarget)
 		return
 	}
-	next := step{session: s, target: statestore.Owner{Instance: target.ID, Incarnation: target.Incarnation}}
-	// Who declined once and is still the best there is gets it without asking, and
-	// so does whoever would have no time to answer.
-	worth := !q.cold && q.grace > 0 && !s.orphaned && s.idle < q.idleBelow && q.refused[s.key] != target.ID
-	if cost := s.prefill(); worth && cost > 0 && cost <= q.budget {
-		q.budget -= cost
-		next.prewarm = true
-	}
-	next.release = q.releases(&s) && (next.prewarm || s.inFlight(q.grace))
-	p.steps = append(p.steps, next)
+	p.steps = append(p.steps, q.step(&s, target))
 }
 
 // mayTake reports whether the boot that was chosen as a target is still there and

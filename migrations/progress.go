@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"berth/statestore"
 )
@@ -14,6 +15,7 @@ type Phase string
 // Phases of a drain.
 const (
 	PhaseFencing   Phase = "fencing"   // the instances are being closed for new sessions
+	PhasePlanning  Phase = "planning"  // it is being found out who should move
 	PhaseMoving    Phase = "moving"    // sessions are leaving
 	PhaseSettling  Phase = "settling"  // none is left; old hints and running requests come to their end
 	PhasePaused    Phase = "paused"    // an operator asked to wait
@@ -53,7 +55,7 @@ const (
 // together they are Total.
 type Progress struct {
 	Phase Phase `json:"phase,omitempty"`
-	Total int   `json:"total"` // sessions bound to the instances when they were closed
+	Total int   `json:"total"` // sessions bound to the instances when they were closed, or that a rebalance is to move
 
 	Queued   int            `json:"queued"`
 	Reserved int            `json:"reserved"` // promised to a target that is being prewarmed
@@ -109,6 +111,12 @@ type memo struct {
 	Progress
 	// Counted says that Total was measured; before, no session is touched.
 	Counted bool `json:"counted,omitempty"`
+	// Quota is how many sessions a rebalance takes off each instance, and Taken how
+	// many it has.
+	Quota map[string]int `json:"quota,omitempty"`
+	Taken map[string]int `json:"taken,omitempty"`
+	// Settled are the places of named sessions that need nothing more.
+	Settled []int `json:"settled,omitempty"`
 	// Was is what the instances were before, for a cancel.
 	Was map[string]statestore.Lifecycle `json:"was,omitempty"`
 	// InHand are the commits that may have been sent and are not yet counted.
@@ -127,6 +135,7 @@ type intent struct {
 	Tokens uint64                `json:"tokens,omitempty"`
 	Warm   bool                  `json:"warm,omitempty"`
 	Lapsed bool                  `json:"lapsed,omitempty"`
+	Named  int                   `json:"named,omitempty"` // from 1: its place in what the job was asked to move
 }
 
 func parseMemo(doc []byte) (memo, error) {
@@ -159,6 +168,7 @@ func (m *memo) drop(in intent) { m.InHand = without(m.InHand, in) }
 // count settles a commit that happened, once.
 func (m *memo) count(in intent) {
 	m.drop(in)
+	m.settle(in.Named)
 	if in.Lapsed {
 		m.skip(SkippedLapsed, 1)
 		return
@@ -169,8 +179,18 @@ func (m *memo) count(in intent) {
 	if in.Warm {
 		m.Prewarmed++
 	}
+	if m.Quota != nil {
+		increase(&m.Taken, in.From.Instance, 1)
+	}
 	if !in.To.IsZero() {
 		increase(&m.Targets, in.To.Instance, 1)
+	}
+}
+
+// settle notes that a named session needs nothing more.
+func (m *memo) settle(named int) {
+	if named > 0 && !slices.Contains(m.Settled, named) {
+		m.Settled = append(slices.Clone(m.Settled), named)
 	}
 }
 

@@ -115,7 +115,7 @@ func (r *Runner) adopt(ctx context.Context, jobs *sync.WaitGroup) error {
 	}
 	for i := range list {
 		j := &list[i]
-		if j.Kind != KindDrain || j.State.Ended() || now < j.LeaseEnd || r.holds(j.ID) {
+		if j.Kind != KindDrain && j.Kind != KindRebalance || j.State.Ended() || now < j.LeaseEnd || r.holds(j.ID) {
 			continue
 		}
 		job, err := r.store.AcquireJob(ctx, j.ID, r.o.Holder, r.o.Lease)
@@ -218,6 +218,13 @@ type task interface {
 func (h *holding) understand() (task, error) {
 	if h.broken != nil {
 		return nil, h.broken
+	}
+	if h.job.Kind == KindRebalance {
+		var order rebalanceOrder
+		if err := json.Unmarshal(h.job.Spec, &order); err != nil {
+			return nil, fmt.Errorf("parse a rebalance: %w", err)
+		}
+		return h.r.newRebalance(h, order), nil
 	}
 	var spec DrainSpec
 	if err := json.Unmarshal(h.job.Spec, &spec); err != nil {

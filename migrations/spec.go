@@ -9,8 +9,11 @@ import (
 	"berth/statestore"
 )
 
-// KindDrain is the kind of the jobs that this package runs.
-const KindDrain = "drain"
+// Kinds of the jobs that this package runs.
+const (
+	KindDrain     = "drain"
+	KindRebalance = "rebalance"
+)
 
 // Mode says what a drain does with the sessions of its instances.
 type Mode string
@@ -47,6 +50,7 @@ const (
 // Limits of a drain.
 const (
 	maxInstances   = 1000
+	maxNamed       = 1000 // sessions of a rebalance
 	maxDeadline    = 7 * 24 * time.Hour
 	maxConcurrency = 1024
 )
@@ -82,6 +86,58 @@ type Prewarm struct {
 	TokensPerS  float64 `json:"tokens_per_s,omitempty"`  // 0: no bound
 }
 
+// RebalanceSpec is the request for a rebalance, as POST /v1/rebalances takes it: of
+// a whole pool, of one instance, or of named sessions.
+type RebalanceSpec struct {
+	Instance string   `json:"instance,omitempty"`
+	Sessions []string `json:"sessions,omitempty"` // of the caller's tenant
+	Target   string   `json:"target,omitempty"`   // the only instance that may get them
+
+	DeadlineMS      int64   `json:"deadline_ms,omitempty"`
+	InFlightGraceMS *int64  `json:"in_flight_grace_ms,omitempty"` // as in [DrainSpec]
+	Pace            Pace    `json:"pace,omitzero"`
+	Prewarm         Prewarm `json:"prewarm,omitzero"`
+}
+
+func (s *RebalanceSpec) deadline() time.Duration {
+	return time.Duration(s.DeadlineMS) * time.Millisecond
+}
+
+func (s *RebalanceSpec) grace() time.Duration {
+	return millisOr(s.InFlightGraceMS, DefaultInFlightGrace)
+}
+
+// withDefaults fills in what the request left out.
+func (s RebalanceSpec) withDefaults() RebalanceSpec {
+	s.DeadlineMS = cmp.Or(s.DeadlineMS, DefaultDeadline.Milliseconds())
+	grace := s.grace().Milliseconds()
+	s.InFlightGraceMS = &grace
+	s.Pace, s.Prewarm = s.Pace.withDefaults(), s.Prewarm.withDefaults()
+	return s
+}
+
+func (s *RebalanceSpec) validate() error {
+	switch {
+	case s.Instance != "" && len(s.Sessions) > 0:
+		return invalid("a rebalance takes an instance or sessions, not both")
+	case len(s.Sessions) > maxNamed:
+		return invalid("a rebalance takes at most %d sessions", maxNamed)
+	case s.Instance != "" && s.Instance == s.Target:
+		return invalid("the target must be another instance")
+	}
+	for _, id := range []string{s.Instance, s.Target} {
+		if err := statestore.ValidateInstanceID(id); id != "" && err != nil {
+			return err
+		}
+	}
+	for i, id := range s.Sessions {
+		if slices.Contains(s.Sessions[:i], id) {
+			return invalid("a session is named twice")
+		}
+	}
+	return validateTimes(s.deadline(), s.grace(), &s.Pace, &s.Prewarm)
+}
+
 func (s *DrainSpec) deadline() time.Duration {
 	return time.Duration(s.DeadlineMS) * time.Millisecond
 }
@@ -104,11 +160,22 @@ func (s DrainSpec) withDefaults() DrainSpec {
 	s.Mode = cmp.Or(s.Mode, ModeMigrate)
 	s.AtDeadline = cmp.Or(s.AtDeadline, DeadlineCommit)
 	s.DeadlineMS = cmp.Or(s.DeadlineMS, DefaultDeadline.Milliseconds())
-	grace, idle := s.grace().Milliseconds(), s.Prewarm.idleBelow().Milliseconds()
-	s.InFlightGraceMS, s.Prewarm.IdleBelowMS = &grace, &idle
-	s.Pace.Concurrency = cmp.Or(s.Pace.Concurrency, DefaultConcurrency)
-	s.Pace.PerTarget = cmp.Or(s.Pace.PerTarget, DefaultPerTarget)
+	grace := s.grace().Milliseconds()
+	s.InFlightGraceMS = &grace
+	s.Pace, s.Prewarm = s.Pace.withDefaults(), s.Prewarm.withDefaults()
 	return s
+}
+
+func (p Pace) withDefaults() Pace {
+	p.Concurrency = cmp.Or(p.Concurrency, DefaultConcurrency)
+	p.PerTarget = cmp.Or(p.PerTarget, DefaultPerTarget)
+	return p
+}
+
+func (p Prewarm) withDefaults() Prewarm {
+	idle := p.idleBelow().Milliseconds()
+	p.IdleBelowMS = &idle
+	return p
 }
 
 // validate holds a request with its defaults to its limits. Its errors wrap
@@ -130,14 +197,21 @@ func (s *DrainSpec) validate() error {
 		return invalid("mode must be migrate, linger or detach")
 	case !slices.Contains([]AtDeadline{DeadlineCommit, DeadlineLeave}, s.AtDeadline):
 		return invalid("at_deadline must be commit or leave")
-	case s.DeadlineMS <= 0 || s.deadline() > maxDeadline:
+	}
+	return validateTimes(s.deadline(), s.grace(), &s.Pace, &s.Prewarm)
+}
+
+// validateTimes holds what all jobs have in common to its limits.
+func validateTimes(deadline, grace time.Duration, pace *Pace, prewarm *Prewarm) error {
+	switch {
+	case deadline <= 0 || deadline > maxDeadline:
 		return invalid("deadline_ms must be 1 to %d", maxDeadline.Milliseconds())
-	case s.grace() < 0 || s.grace() > maxDeadline:
+	case grace < 0 || grace > maxDeadline:
 		return invalid("in_flight_grace_ms must be 0 to %d", maxDeadline.Milliseconds())
-	case s.Prewarm.idleBelow() < 0 || s.Prewarm.TokensPerS < 0:
+	case prewarm.idleBelow() < 0 || prewarm.TokensPerS < 0:
 		return invalid("no part of prewarm may be negative")
 	}
-	return s.Pace.validate()
+	return pace.validate()
 }
 
 func (p *Pace) validate() error {

@@ -26,6 +26,7 @@ type fleetStore interface {
 // sessionStore finds the sessions of an instance and moves them.
 type sessionStore interface {
 	SessionsOf(ctx context.Context, pool, instance string) iter.Seq2[statestore.View, error]
+	CountSessions(ctx context.Context) (map[statestore.InstanceName]int, error)
 	Lookup(ctx context.Context, key statestore.SessionKey) (statestore.View, error)
 	Reserve(ctx context.Context, r statestore.Reserve) error
 	Move(ctx context.Context, m statestore.Move) (statestore.Moved, error)

@@ -96,28 +96,43 @@ func (d *drain) look(ctx context.Context) (*view, error) {
 	return now, d.account(ctx, now, still)
 }
 
-// scan reads the sessions of one source. Those of a later boot are not this
-// job's; those of an earlier one are nobody's any more, and go as well.
+// scan reads the sessions of one source.
 func (d *drain) scan(ctx context.Context, s *source, now *view, still map[statestore.SessionKey]intent) error {
-	boot := present(&now.fleet, s.owner)
-	later := successor(&now.fleet, s.owner)
-	from := len(now.sessions)
-	for v, err := range d.store.SessionsOf(ctx, d.job.Pool, s.owner.Instance) {
-		if err != nil {
-			return fmt.Errorf("read the sessions of %s: %w", s.owner.Instance, err)
-		}
-		if _, twice := still[v.Key]; twice || v.Owner == later {
+	found, err := sessionsOf(ctx, d.store, &now.fleet, d.job.Pool, s.owner, d.grace)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		if _, twice := still[found[i].key]; twice {
 			continue
 		}
-		one := d.seen(&v, boot, s.owner)
-		still[one.key] = (&step{session: one}).intent(false)
-		now.sessions = append(now.sessions, one)
+		still[found[i].key] = (&step{session: found[i]}).intent(false)
+		now.sessions = append(now.sessions, found[i])
 		now.bound[s.owner.Instance]++
 	}
-	if boot != nil {
-		shareLoad(now.sessions[from:], boot.LastBeat.Running+boot.LastBeat.Waiting)
-	}
 	return nil
+}
+
+// sessionsOf reads the sessions of an instance that is drained. Those of a later
+// boot are not the drain's; those of an earlier one are nobody's any more, and go as
+// well.
+func sessionsOf(
+	ctx context.Context, store Store, fleet *statestore.FleetView, pool string, source statestore.Owner, grace time.Duration,
+) (found []session, err error) {
+	boot := present(fleet, source)
+	later := successor(fleet, source)
+	for v, err := range store.SessionsOf(ctx, pool, source.Instance) {
+		if err != nil {
+			return nil, fmt.Errorf("read the sessions of %s: %w", source.Instance, err)
+		}
+		if v.Owner != later {
+			found = append(found, seen(&v, boot, source, grace))
+		}
+	}
+	if boot != nil {
+		shareLoad(found, boot.LastBeat.Running+boot.LastBeat.Waiting)
+	}
+	return found, nil
 }
 
 // successor is the boot that registered under the same id since; nobody when

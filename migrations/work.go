@@ -51,8 +51,19 @@ func (r *Runner) newWork(h *holding, pace *Pace, prewarm *Prewarm, grace time.Du
 		lives: r.o.Lifetimes(h.job.Pool), need: r.o.Require(h.job.Pool),
 		takes:  func(target statestore.Owner) bool { return mayTake(r.o.Snapshot(h.job.Pool), target) },
 		rounds: map[statestore.SessionKey]int{},
+		over:   func(ctx context.Context, job string) bool { return r.yields(ctx, h.job.Kind, job) },
 	}
 	return w
+}
+
+// yields reports whether a job of the kind may take what the other has reserved: a
+// drain from a rebalance, since only one of the two can wait.
+func (r *Runner) yields(ctx context.Context, kind, other string) bool {
+	if kind != KindDrain {
+		return false
+	}
+	job, _, err := r.store.Job(ctx, other)
+	return err == nil && job.Kind == KindRebalance || errors.Is(err, statestore.ErrNotFound)
 }
 
 // rest returns when nobody looks for answers any more.
@@ -173,10 +184,10 @@ func orphaned(boot *statestore.Instance, source statestore.Owner, v *statestore.
 
 // seen is what a scan tells of a session of the source, of which boot is the
 // registered one, nil when it is gone.
-func (w *work) seen(v *statestore.View, boot *statestore.Instance, source statestore.Owner) session {
+func seen(v *statestore.View, boot *statestore.Instance, source statestore.Owner, grace time.Duration) session {
 	s := newSession(v)
 	s.orphaned = orphaned(boot, source, v)
-	s.resting = !s.orphaned && restedSince(boot, v, w.grace)
+	s.resting = !s.orphaned && restedSince(boot, v, grace)
 	return s
 }
 
