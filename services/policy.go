@@ -1,6 +1,7 @@
 package services
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -20,10 +21,13 @@ type PoolPolicy struct {
 	MinStickMS     int64 `json:"min_stick_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a breaker moves no binding younger than this"`
 	MaxAgeMS       int64 `json:"max_age_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a binding older than this leaves an owner over its bound; 0 is never"`
 
-	Bound *BoundPolicy `json:"bound,omitempty"`
-	Ring  *RingPolicy  `json:"ring,omitempty"`
-	Panic bool         `json:"panic,omitempty" doc:"with nobody eligible, try one that may be alive"`
-	Shed  bool         `json:"shed,omitempty" doc:"with all over their bound, answer 429 to new sessions"`
+	Bound   *BoundPolicy   `json:"bound,omitempty"`
+	Ring    *RingPolicy    `json:"ring,omitempty"`
+	Breaker *BreakerPolicy `json:"breaker,omitempty"`
+	Probe   *ProbePolicy   `json:"probe,omitempty"`
+	Ramp    *RampPolicy    `json:"ramp,omitempty"`
+	Panic   bool           `json:"panic,omitempty" doc:"with nobody eligible, try one that may be alive"`
+	Shed    bool           `json:"shed,omitempty" doc:"with all over their bound, answer 429 to new sessions"`
 
 	AllowNames bool `json:"allow_names,omitempty" doc:"instances may register host names instead of ip:port"`
 
@@ -46,6 +50,41 @@ type RingPolicy struct {
 	CapPercent int `json:"cap_percent,omitempty" minimum:"0"`
 }
 
+// BreakerPolicy is when an instance's circuit breaker opens; see
+// routing.BreakerPolicy. Members that are absent keep their defaults.
+type BreakerPolicy struct {
+	Failures         *int  `json:"failures,omitempty" minimum:"0" maximum:"1000" doc:"so many within window_ms open it; 0 is never"`
+	WindowMS         int64 `json:"window_ms,omitempty" minimum:"1" maximum:"86400000"`
+	OpenMS           int64 `json:"open_ms,omitempty" minimum:"1" maximum:"86400000" doc:"until the first trial"`
+	MaxOpenMS        int64 `json:"max_open_ms,omitempty" minimum:"1" maximum:"86400000" doc:"the time open doubles up to this"`
+	TrialMS          int64 `json:"trial_ms,omitempty" minimum:"1" maximum:"86400000" doc:"a trial without an outcome frees its slot after this"`
+	Reports          *int  `json:"reports,omitempty" minimum:"0" maximum:"1000" doc:"so many saturated heartbeats in a row open it; 0 is never"`
+	SaturatedPercent int   `json:"saturated_percent,omitempty" minimum:"1" maximum:"100"`
+	CalmPercent      int   `json:"calm_percent,omitempty" minimum:"1" maximum:"100" doc:"saturated until it falls below this"`
+}
+
+// ProbePolicy is how instances are probed at the address that they registered; see
+// routing.ProbePolicy. Members that are absent keep their defaults.
+type ProbePolicy struct {
+	On            bool   `json:"on,omitempty" doc:"all of the pool; otherwise only those whose registration asks"`
+	Path          string `json:"path,omitempty" maxLength:"1024" doc:"by default /health"`
+	EveryMS       int64  `json:"every_ms,omitempty" minimum:"100" maximum:"3600000"`
+	JitterPercent *int   `json:"jitter_percent,omitempty" minimum:"0" maximum:"100"`
+	TimeoutMS     int64  `json:"timeout_ms,omitempty" minimum:"1" maximum:"60000"`
+	Fall          int    `json:"fall,omitempty" minimum:"1" maximum:"100" doc:"failed probes in a row until it is sick"`
+	Rise          int    `json:"rise,omitempty" minimum:"1" maximum:"100" doc:"good ones until it is well"`
+}
+
+// RampPolicy is the pace at which new and returning instances take up new sessions;
+// see routing.RampPolicy. Members that are absent keep their defaults.
+type RampPolicy struct {
+	OverMS          *int64 `json:"over_ms,omitempty" minimum:"0" maximum:"86400000" doc:"from the start to the whole weight; 0 is at once"`
+	StartPercent    int    `json:"start_percent,omitempty" minimum:"1" maximum:"100" doc:"of its weight, which an instance begins with"`
+	Steps           int    `json:"steps,omitempty" minimum:"1" maximum:"100"`
+	MaxChurnPercent *int   `json:"max_churn_percent,omitempty" minimum:"0" maximum:"100" doc:"of the key space that joins may move in a minute; 0 is no limit"`
+	OpeningMS       *int64 `json:"opening_ms,omitempty" minimum:"0" maximum:"86400000" doc:"how long after the first instance of a pool others join whole"`
+}
+
 // Defaults of a pool, from the API.
 const (
 	defaultAffinity       = 30 * time.Minute
@@ -58,6 +97,9 @@ const (
 type poolPolicy struct {
 	PoolPolicy
 	routing   routing.Policy
+	breaker   routing.BreakerPolicy
+	probe     routing.ProbePolicy
+	ramp      routing.RampPolicy
 	lifetimes statestore.Lifetimes
 	require   statestore.Requirement
 	accept    bool // a shortfall of durability
@@ -72,7 +114,9 @@ func parsePolicy(doc []byte) (*poolPolicy, error) {
 		}
 	}
 	p.applyRouting()
-	if err := p.routing.Validate(); err != nil {
+	p.breaker, p.probe = p.Breaker.over(routing.DefaultBreakerPolicy()), p.Probe.over(routing.DefaultProbePolicy())
+	p.ramp = p.Ramp.over(routing.DefaultRampPolicy())
+	if err := cmp.Or(p.routing.Validate(), p.breaker.Validate(), p.probe.Validate(), p.ramp.Validate()); err != nil {
 		return nil, invalid("body", err.Error())
 	}
 	p.lifetimes = statestore.Lifetimes{
@@ -113,6 +157,57 @@ func (p *poolPolicy) applyRouting() {
 	r.MinStick = orMillis(p.MinStickMS, r.MinStick)
 	r.MaxAge = orMillis(p.MaxAgeMS, r.MaxAge)
 	r.Panic, r.Shed = p.Panic, p.Shed
+}
+
+// over lays what is set over the defaults.
+func (b *BreakerPolicy) over(p routing.BreakerPolicy) routing.BreakerPolicy {
+	if b == nil {
+		return p
+	}
+	p.Failures, p.Reports = orNumber(b.Failures, p.Failures), orNumber(b.Reports, p.Reports)
+	p.Window, p.Open, p.Trial = orMillis(b.WindowMS, p.Window), orMillis(b.OpenMS, p.Open), orMillis(b.TrialMS, p.Trial)
+	p.MaxOpen = orMillis(b.MaxOpenMS, max(p.MaxOpen, p.Open))
+	p.SaturatedPercent = cmp.Or(b.SaturatedPercent, p.SaturatedPercent)
+	p.CalmPercent = cmp.Or(b.CalmPercent, min(p.CalmPercent, p.SaturatedPercent))
+	return p
+}
+
+// over lays what is set over the defaults.
+func (b *ProbePolicy) over(p routing.ProbePolicy) routing.ProbePolicy {
+	if b == nil {
+		return p
+	}
+	p.On, p.Path = b.On, cmp.Or(b.Path, p.Path)
+	p.Every, p.Timeout = orMillis(b.EveryMS, p.Every), orMillis(b.TimeoutMS, p.Timeout)
+	p.JitterPercent = orNumber(b.JitterPercent, p.JitterPercent)
+	p.Fall, p.Rise = cmp.Or(b.Fall, p.Fall), cmp.Or(b.Rise, p.Rise)
+	return p
+}
+
+// over lays what is set over the defaults.
+func (b *RampPolicy) over(p routing.RampPolicy) routing.RampPolicy {
+	if b == nil {
+		return p
+	}
+	p.Over, p.Opening = orSomeMillis(b.OverMS, p.Over), orSomeMillis(b.OpeningMS, p.Opening)
+	p.StartPercent, p.Steps = cmp.Or(b.StartPercent, p.StartPercent), cmp.Or(b.Steps, p.Steps)
+	p.MaxChurn = orNumber(b.MaxChurnPercent, p.MaxChurn)
+	return p
+}
+
+// orSomeMillis is orMillis for durations that may be 0.
+func orSomeMillis(ms *int64, otherwise time.Duration) time.Duration {
+	if ms == nil {
+		return otherwise
+	}
+	return time.Duration(max(0, min(*ms, maxPolicyTime.Milliseconds()))) * time.Millisecond
+}
+
+func orNumber(n *int, otherwise int) int {
+	if n != nil {
+		return *n
+	}
+	return otherwise
 }
 
 // maxPolicyTime keeps every duration of a policy, and sums of them, in range.

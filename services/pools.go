@@ -101,6 +101,9 @@ func (s *Server) putPolicy(ctx context.Context, in *putPolicyInput) (*policyOutp
 	if err := p.allowPool(in.Pool); err != nil {
 		return nil, err
 	}
+	if err := s.enforced(in.Pool); err != nil {
+		return nil, err
+	}
 	s.seeFleet(ctx)
 	for _, m := range in.Body.Models {
 		if pool, listed := s.fleet.now().models[m]; listed && pool != in.Pool {

@@ -29,6 +29,10 @@ type Options struct {
 	Process string
 	Version string
 	Tokens  *Tokens
+	// Policies are of pools, from a file: for those that have none yet, or enforced
+	// over what is stored.
+	Policies        map[string]PoolPolicy
+	EnforcePolicies bool
 	// SessionHeaders carry the session id, in order of preference.
 	SessionHeaders []string
 
@@ -173,8 +177,17 @@ func (s *Server) tag(d statestore.SessionDigest) string {
 	return hex.EncodeToString(m.Sum(nil)[:8])
 }
 
-// Load reads the fleet once, so that the server is ready before it listens.
-func (s *Server) Load(ctx context.Context) error { return s.fleet.refresh(ctx) }
+// Load reads the fleet once, so that the server is ready before it listens, and
+// puts its policies in force.
+func (s *Server) Load(ctx context.Context) error {
+	if err := s.fleet.refresh(ctx); err != nil || len(s.options.Policies) == 0 {
+		return err
+	}
+	if err := s.applyPolicies(ctx); err != nil {
+		return err
+	}
+	return s.fleet.refresh(ctx)
+}
 
 // Stop makes readiness fail, ahead of a shutdown.
 func (s *Server) Stop() { s.stopping.Store(true) }

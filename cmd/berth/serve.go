@@ -25,6 +25,9 @@ type serveCmd struct {
 	Tokens   string `env:"BERTH_TOKENS" type:"path" help:"JSON file of tokens with their roles; without one everybody on loopback may do everything."`
 	Insecure bool   `env:"BERTH_INSECURE" help:"Listen beyond loopback without tokens."`
 
+	Policy        string `env:"BERTH_POLICY" type:"path" help:"YAML or JSON file of pool policies, for pools that have none yet."`
+	PolicyEnforce bool   `env:"BERTH_POLICY_ENFORCE" help:"The file's policies replace what is stored, and nobody changes them by a call."`
+
 	TLSCert     string `env:"BERTH_TLS_CERT" name:"tls-cert" type:"path" help:"Certificate file (PEM)."`
 	TLSKey      string `env:"BERTH_TLS_KEY" name:"tls-key" type:"path" help:"Key file (PEM)."`
 	TLSClientCA string `env:"BERTH_TLS_CLIENT_CA" name:"tls-client-ca" type:"path" help:"CA file (PEM); callers must show a certificate that it signed."`
@@ -50,6 +53,7 @@ type serveCmd struct {
 // end, background work stops and releases its leases, the store closes.
 func (c *serveCmd) Run(ctx context.Context, io *streams) (err error) {
 	log := c.logger(io)
+	logRedis(log)
 	tokens, err := c.checkExposure()
 	if err != nil {
 		return err
@@ -66,7 +70,11 @@ func (c *serveCmd) Run(ctx context.Context, io *streams) (err error) {
 	for _, w := range about.Warnings {
 		log.Warn("store", "warning", w)
 	}
-	server, err := services.New(ctx, c.options(store, tokens, log))
+	options := c.options(store, tokens, log)
+	if options.Policies, options.EnforcePolicies, err = c.policies(); err != nil {
+		return err
+	}
+	server, err := services.New(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -95,6 +103,17 @@ func (c *serveCmd) options(store serverStore, tokens *services.Tokens, log *slog
 		CacheEntries: c.CacheEntries, CacheTTL: c.CacheTTL, MissRate: c.MissRate, StoreTimeout: c.StoreTimeout,
 		HeartbeatEvery: c.Heartbeat, SuspectAfter: c.SuspectAfter, DownAfter: c.DownAfter, GoneAfter: c.GoneAfter,
 	}
+}
+
+func (c *serveCmd) policies() (map[string]services.PoolPolicy, bool, error) {
+	if c.Policy == "" {
+		if c.PolicyEnforce {
+			return nil, false, errors.New("--policy-enforce needs --policy")
+		}
+		return nil, false, nil
+	}
+	policies, err := services.LoadPolicies(c.Policy)
+	return policies, c.PolicyEnforce, err
 }
 
 func (c *serveCmd) logger(io *streams) *slog.Logger {
