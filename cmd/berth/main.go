@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -58,18 +59,25 @@ type commands struct {
 // streams are where a command prints: results to out, progress and notes to err.
 type streams struct{ out, err io.Writer }
 
-// run parses and executes one command line.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var cli commands
-	exited := -1
-	parser, err := kong.New(&cli,
+const description = "Remembers where each LLM session's KV cache is berthed, keeps its context, and moves it before an instance goes away." +
+	" Every flag of a command can be set by the environment variable that stands beside it in the command's help."
+
+func newParser(cli *commands, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(cli,
 		kong.Name("berth"),
-		kong.Description("Remembers where each LLM session's KV cache is berthed, keeps its context, and moves it before an instance goes away."),
+		kong.Description(description),
 		kong.Vars{"version": version(), "blocks": strconv.Itoa(scoreboard.CacheBlocks)},
 		kong.Writers(stdout, stderr),
-		kong.Exit(func(code int) { exited = code }),
+		kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.PostBuild(nameVariables),
 	)
+}
+
+// run parses and executes one command line.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	exited := -1
+	parser, err := newParser(new(commands), stdout, stderr, func(code int) { exited = code })
 	if err != nil {
 		return fmt.Errorf("define the command line: %w", err)
 	}
@@ -80,6 +88,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w; see berth -h", err)
 	}
+	logRedis(slog.New(slog.DiscardHandler)) // other commands than serve return what they cannot do
 	command.BindTo(ctx, (*context.Context)(nil))
 	return command.Run(&streams{out: stdout, err: stderr})
 }
