@@ -51,6 +51,7 @@ type pool struct {
 	name     string
 	snapshot *routing.Snapshot
 	policy   *poolPolicy
+	changes  []ringChange // of its ring, the last ones
 }
 
 func newFleet(store fleetStore) *fleet {
@@ -278,7 +279,7 @@ func (i *fleetImage) addPool(name string, stored statestore.Policy, members []ro
 	if snapshot == nil {
 		return
 	}
-	i.pools[name] = &pool{name: name, snapshot: snapshot, policy: policy}
+	i.pools[name] = &pool{name: name, snapshot: snapshot, policy: policy, changes: ringChanges(prev, snapshot, i.view.Now)}
 	for _, m := range policy.Models {
 		if _, taken := i.models[m]; !taken {
 			i.models[m] = name

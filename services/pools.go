@@ -156,8 +156,22 @@ type ringOutput struct {
 		SnapshotVersion uint64             `json:"snapshot_version"`
 		Checksum        string             `json:"checksum" doc:"equal in every process with the same members"`
 		MaxMean         float64            `json:"max_mean" doc:"largest share per weight over the mean"`
+		MinMean         float64            `json:"min_mean" doc:"smallest share per weight over the mean"`
+		StdDev          float64            `json:"stddev" doc:"of shares per weight, over the mean"`
 		Shares          map[string]float64 `json:"shares" doc:"part of the key space by instance"`
+		Members         []ringMember       `json:"members"`
+		Changes         []ringChange       `json:"changes" doc:"that this process has seen, the last ones, oldest first"`
 	}
+}
+
+type ringMember struct {
+	Instance    string  `json:"instance"`
+	Points      int     `json:"points"`
+	Share       float64 `json:"share" doc:"of the key space"`
+	Fair        float64 `json:"fair" doc:"its part of all weights in force"`
+	Weight      int     `json:"weight"`
+	RampPercent int     `json:"ramp_percent" doc:"part of the weight in force"`
+	TakesNew    bool    `json:"takes_new" doc:"new sessions may be placed on it"`
 }
 
 func (s *Server) getRing(ctx context.Context, in *ringInput) (*ringOutput, error) {
@@ -171,13 +185,15 @@ func (s *Server) getRing(ctx context.Context, in *ringInput) (*ringOutput, error
 	}
 	out := new(ringOutput)
 	out.Body.Pool, out.Body.SnapshotVersion = name, p.snapshot.Version()
-	describeRing(out, p.snapshot.Ring())
+	out.Body.Changes = append([]ringChange{}, p.changes...)
+	describeRing(out, p.snapshot)
 	return out, nil
 }
 
 // describeRing fills in the shares of a ring.
-func describeRing(out *ringOutput, ring *routing.Ring) {
-	out.Body.Checksum, out.Body.Shares = fmt.Sprintf("%016x", ring.Checksum()), map[string]float64{}
+func describeRing(out *ringOutput, snapshot *routing.Snapshot) {
+	ring, b := snapshot.Ring(), &out.Body
+	b.Checksum, b.Shares, b.Members = fmt.Sprintf("%016x", ring.Checksum()), map[string]float64{}, []ringMember{}
 	if ring.Len() == 0 {
 		return // of nobody there are no shares
 	}
@@ -185,7 +201,13 @@ func describeRing(out *ringOutput, ring *routing.Ring) {
 		if m.Points == 0 {
 			m.Share = 0
 		}
-		out.Body.Shares[m.ID] = m.Share
+		b.Shares[m.ID] = m.Share
+		in := snapshot.Lookup(m.ID)
+		b.Members = append(b.Members, ringMember{
+			Instance: m.ID, Points: m.Points, Share: m.Share, Fair: m.Fair, Weight: in.Weight,
+			RampPercent: percentInForce(in), TakesNew: snapshot.Eligible(m.ID),
+		})
 	}
-	out.Body.MaxMean = ring.Spread().MaxMean
+	spread := ring.Spread()
+	b.MaxMean, b.MinMean, b.StdDev = spread.MaxMean, spread.MinMean, spread.StdDev
 }

@@ -1,0 +1,83 @@
+package services
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"berth/routing"
+	"berth/statestore"
+)
+
+// ringChangesKept is how many changes of a pool's ring a process remembers.
+const ringChangesKept = 20
+
+// ringChange is one change of a pool's ring, as this process saw it.
+type ringChange struct {
+	SnapshotVersion uint64    `json:"snapshot_version" doc:"the first with the new ring"`
+	At              time.Time `json:"at" doc:"when this process built it"`
+	Moved           float64   `json:"moved" doc:"part of the key space that changed its owner"`
+	Ideal           float64   `json:"ideal" doc:"part that had to, for every instance to have its new share"`
+	Why             []string  `json:"why" doc:"what changed, at most ten"`
+}
+
+// ringChanges are the changes of a pool up to its present ring. Without one before,
+// there is nothing to compare with.
+func ringChanges(prev *pool, next *routing.Snapshot, now statestore.Millis) []ringChange {
+	if prev == nil || prev.snapshot.Ring() == next.Ring() {
+		if prev == nil {
+			return nil
+		}
+		return prev.changes
+	}
+	c := ringChange{
+		SnapshotVersion: next.Version(), At: time.UnixMilli(int64(now)).UTC(), Why: whyChanged(prev.snapshot, next),
+	}
+	if prev.snapshot.Ring().Len() > 0 && next.Ring().Len() > 0 {
+		m := prev.snapshot.Ring().Movement(next.Ring())
+		c.Moved, c.Ideal = m.Moved, m.Ideal
+	}
+	kept := prev.changes[max(0, len(prev.changes)-ringChangesKept+1):]
+	return append(slices.Clip(kept), c)
+}
+
+// reasonsKept bounds what one change says: a rollout changes many.
+const reasonsKept = 10
+
+// whyChanged says what of the members changed between two snapshots.
+func whyChanged(before, after *routing.Snapshot) []string {
+	why := []string{}
+	if before.Policy().Ring != after.Policy().Ring {
+		why = append(why, "ring policy")
+	}
+	for in := range after.Instances() {
+		old := before.Lookup(in.ID)
+		switch {
+		case old == nil:
+			why = append(why, fmt.Sprintf("%s joined at %s of weight %d", in.ID, ramped(in), in.Weight))
+		case old.Weight != in.Weight:
+			why = append(why, fmt.Sprintf("%s weighs %d instead of %d", in.ID, in.Weight, old.Weight))
+		case old.RampPercent != in.RampPercent:
+			why = append(why, fmt.Sprintf("%s ramped from %s to %s", in.ID, ramped(old), ramped(in)))
+		}
+	}
+	for in := range before.Instances() {
+		if after.Lookup(in.ID) == nil {
+			why = append(why, in.ID+" left")
+		}
+	}
+	return why[:min(len(why), reasonsKept)]
+}
+
+func ramped(in *routing.Instance) string { return fmt.Sprintf("%d %%", percentInForce(in)) }
+
+// percentInForce is the part of its weight that an instance has in force.
+func percentInForce(in *routing.Instance) int {
+	switch in.RampPercent {
+	case 0:
+		return 100
+	case routing.RampQueued:
+		return 0
+	}
+	return in.RampPercent
+}
