@@ -149,6 +149,30 @@ func TestR14TinyLoadsDoNotSpill(t *testing.T) {
 	}
 }
 
+// R09: with most instances dead, traffic still went to them. With all of them dead
+// there is nobody, unless the policy asks for panic.
+func TestR09NoHintToTheDead(t *testing.T) {
+	t.Parallel()
+	list := with(with(readyFleet(3), "i0", state(Down)), "i1", state(Down))
+	s := pool(t, list)
+	for i := range 500 {
+		for _, rec := range []Record{{}, bind(&list[0]), bind(&list[2])} {
+			if d := Decide(s, Request{Key: fmt.Sprint(i), Fallbacks: 2}, rec); d.Instance.ID != "i2" || len(d.Fallbacks) != 0 {
+				t.Fatalf("%+v", d)
+			}
+		}
+	}
+	list[2].State = Down
+	if d := Decide(after(t, s, list), Request{Key: "k"}, bind(&list[2])); d.Instance != nil || d.Reason != ReasonNone {
+		t.Errorf("all dead: %+v", d)
+	}
+	policy := s.Policy()
+	policy.Panic = true
+	if d := Decide(mustSnapshot(t, Spec{Policy: policy, Instances: list}), Request{Key: "k"}, bind(&list[2])); d.Instance.ID != "i2" || d.Reason != ReasonPanic {
+		t.Errorf("all dead, with panic: %+v", d)
+	}
+}
+
 // R18: sessions stayed pinned to a replaced worker for ever. What Berth calls
 // incarnation_changed there is the reason replaced.
 func TestR18NewIncarnationReplaces(t *testing.T) {

@@ -6,6 +6,12 @@
 // into a [Decision] that carries its reason. A [Tally] places many sessions
 // against one snapshot, for drains and rebalances.
 //
+// What a snapshot says of an instance comes from the holder of the health lease,
+// which keeps a [Circuit] for each of them, a [Watch] for the fleet and a [Ramp]
+// for each pool. These are machines without a clock too: they are fed outcomes,
+// heartbeats and probes with the time on the caller's monotonic clock, and read out
+// once a round. The holder publishes what they say; the next one goes on from that.
+//
 // # The ring
 //
 // A member has 512 points at weight 100: the xxhash64 of its id and a number.
@@ -26,6 +32,12 @@
 //   - shares are even and movement is the least possible: TestBalanceTargets, TestMovementTargets
 //   - one rule fits every combination of record, owner and fleet: TestEveryCombinationHasOneRule
 //   - replicas agree, restrictions hold, loads alone move no live binding: TestDecideProperties
+//   - a session jumps no more often than its owner failed, drained or tripped: TestSessionsJumpForCauseOnly
+//   - hot instances shed their oldest bindings little by little, and nobody comes back: TestHotInstancesShedWithoutPingPong
+//   - a breaker opens for cause, has one trial out at a time, and locks nobody out: TestBreakerProperties
+//   - nobody is down without cause, and time that the watch missed changes nothing: TestHealthProperties, TestGapsChangeNoVerdict
+//   - what joins move within a minute stays below the limit, and all are whole in the end: TestRampProperties
+//   - rebuilds come at most once in a window: TestR08RebuildsAtMostOnceInAWindow
 //   - lookups and decisions allocate nothing: TestNoAllocations
 //   - a change of loads or states alone reuses the ring: TestOnlyMembersRebuildTheRing
 //

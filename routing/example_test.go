@@ -3,6 +3,7 @@ package routing_test
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"berth/routing"
 )
@@ -57,6 +58,60 @@ func Example() {
 	// i3 at [fd00::3]:8000: bound, jump false
 	// i1 at 10.0.0.1:8000: failover, jump true
 	// i1 at 10.0.0.1:8000: bound, jump false
+}
+
+// The holder of the health lease judges its fleet once a round, and publishes what
+// comes out.
+func ExampleWatch() {
+	policy := routing.DefaultPolicy()
+	watch := routing.NewWatch(routing.DefaultHealthPolicy())
+	circuit := routing.NewCircuit(policy.Breaker, routing.BreakerStatus{}, 0)
+	ramp := routing.NewRamp(policy.Ramp, 0, 0)
+
+	old, added := routing.Boot{ID: "i1", Incarnation: "a"}, routing.Boot{ID: "i2", Incarnation: "b"}
+	health := map[routing.Boot]routing.Health{}
+	beats := map[routing.Boot]uint64{old: 1, added: 1}
+	percents := map[string]int{"i1": 100, "i2": routing.RampQueued}
+	round := func(now time.Duration) {
+		beats[added]++ // i1 has stopped to send heartbeats
+		var fleet []routing.Sighting
+		var members []routing.RampMember
+		for _, boot := range []routing.Boot{old, added} {
+			fleet = append(fleet, routing.Sighting{Boot: boot, Pool: "default", Beats: beats[boot], Stored: health[boot]})
+		}
+		for boot, verdict := range watch.Round(now, now, fleet).Verdicts {
+			health[boot] = verdict
+		}
+		for _, boot := range []routing.Boot{old, added} {
+			members = append(members, routing.RampMember{
+				Boot: boot, Weight: 100, Percent: percents[boot.ID], Out: health[boot] == routing.HealthDown,
+			})
+		}
+		percents = ramp.Step(now, members).Percents
+	}
+	for s := range 20 {
+		now := time.Duration(s) * time.Second
+		if s == 3 { // gateways report failures of i2
+			for range 5 {
+				circuit.Observe(now, routing.OutcomeServer)
+			}
+		}
+		if trial, ok := circuit.Grant(now, "replica-a"); ok {
+			fmt.Printf("%2d s: replica-a may send i2 trial %d\n", s, trial.Number)
+			circuit.Observe(now, routing.OutcomeOK)
+		}
+		if round(now); s%6 == 0 {
+			fmt.Printf("%2d s: i1 %v at %d %%, i2 %v at %d %%\n", s,
+				health[old], percents["i1"], circuit.Status(now).State, percents["i2"])
+		}
+	}
+
+	// Output:
+	//  0 s: i1 healthy at 100 %, i2 closed at 10 %
+	//  6 s: i1 suspect at 100 %, i2 open at 10 %
+	// 12 s: i1 suspect at 100 %, i2 open at 10 %
+	// 18 s: replica-a may send i2 trial 1
+	// 18 s: i1 down at 10 %, i2 closed at 20 %
 }
 
 // A drain places its sessions against one snapshot and counts what it plans.

@@ -17,7 +17,7 @@ type Instance struct {
 	Labels      map[string]string
 
 	Weight      int // 100 is ordinary; 0 keeps its sessions and takes no new ones
-	RampPercent int // part of the weight in force, 1 to 100; 0 means all of it
+	RampPercent int // part of the weight in force, 1 to 100; 0 means all of it, RampQueued none
 	State       State
 	Breaker     Breaker
 	Load        Load

@@ -1,13 +1,15 @@
 package routing
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
 	"time"
 )
 
-// Policy is what an operator sets for a pool's decisions.
+// Policy is what an operator sets for a pool: how its requests are decided, and how
+// the holder of the health lease judges and paces its instances.
 type Policy struct {
 	Ring  RingOptions
 	Bound Bound
@@ -17,6 +19,10 @@ type Policy struct {
 
 	Panic bool // with nobody eligible, try one that may be alive
 	Shed  bool // with all over their bound, refuse new sessions
+
+	Breaker BreakerPolicy
+	Ramp    RampPolicy
+	Probe   ProbePolicy
 }
 
 // longestTime keeps sums and multiples of a policy's durations in range.
@@ -38,6 +44,9 @@ func DefaultPolicy() Policy {
 		Ring:     RingOptions{Points: DefaultPoints, Slots: DefaultSlots},
 		Bound:    Bound{Percent: 125, Gap: 2, Noise: 3},
 		MinStick: time.Minute,
+		Breaker:  DefaultBreakerPolicy(),
+		Ramp:     DefaultRampPolicy(),
+		Probe:    DefaultProbePolicy(),
 	}
 }
 
@@ -52,7 +61,7 @@ func (p Policy) Validate() error {
 	if p.MinStick < 0 || p.MaxAge < 0 {
 		return fmt.Errorf("min_stick %v, max_age %v: want no negative duration", p.MinStick, p.MaxAge)
 	}
-	return nil
+	return cmp.Or(p.Breaker.Validate(), p.Ramp.Validate(), p.Probe.Validate())
 }
 
 // Bound limits how far an instance's load may rise above its fair share before

@@ -59,13 +59,20 @@ func (o RingOptions) withDefaults() RingOptions {
 type Member struct {
 	ID          string
 	Weight      int // 100 is ordinary, 0 owns no keys
-	RampPercent int // part of the weight in force, 1 to 100; 0 means all of it
+	RampPercent int // part of the weight in force, 1 to 100; 0 means all of it, RampQueued none
 }
+
+// RampQueued is the part of its weight that a member has in force while it waits
+// for its turn to join: none.
+const RampQueued = -1
 
 // effectiveWeight is the weight in force, in hundredths.
 func (m Member) effectiveWeight() int {
-	if m.RampPercent == 0 {
+	switch m.RampPercent {
+	case 0:
 		return m.Weight * 100
+	case RampQueued:
+		return 0
 	}
 	return m.Weight * m.RampPercent
 }
@@ -87,8 +94,8 @@ func (m Member) validate() error {
 		return errors.New("member without an id")
 	case m.Weight < 0 || m.Weight > MaxWeight:
 		return fmt.Errorf("member %s: weight %d: want 0 to %d", m.ID, m.Weight, MaxWeight)
-	case m.RampPercent < 0 || m.RampPercent > 100:
-		return fmt.Errorf("member %s: ramp %d %%: want 0 to 100", m.ID, m.RampPercent)
+	case m.RampPercent < RampQueued || m.RampPercent > 100:
+		return fmt.Errorf("member %s: ramp %d %%: want 0 to 100, or %d", m.ID, m.RampPercent, RampQueued)
 	}
 	return nil
 }

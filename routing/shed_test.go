@@ -261,3 +261,19 @@ func TestShedPrefersTheCalm(t *testing.T) {
 		t.Errorf("with nowhere to go: %+v", d)
 	}
 }
+
+// R43: a hard pin kept one instance saturated for an hour. A policy lets the next
+// turn leave, as soon as the owner is over its bound.
+func TestR43AnOldPinMaySpill(t *testing.T) {
+	t.Parallel()
+	policy := DefaultPolicy()
+	policy.MaxAge, policy.Bound.Gap = time.Minute, 1
+	for load, leaves := range map[int]bool{0: false, 1: false, 2: true, 3: true} {
+		s := mustSnapshot(t, Spec{Policy: policy, Instances: loaded(load, 0)})
+		rec := bind(s.Lookup("i0"))
+		rec.BoundFor = time.Hour
+		if d := Decide(s, Request{Key: "k"}, rec); (d.Instance.ID == "i1") != leaves || (d.Reason == ReasonBreaker) != leaves {
+			t.Errorf("%d above its idle sibling: %s, %v", load, d.Instance.ID, d.Reason)
+		}
+	}
+}

@@ -67,6 +67,7 @@ func NewSnapshot(spec Spec, prev *Snapshot) (*Snapshot, error) {
 		}
 		in.Address = canonicalOr(in.Address)
 	}
+	s.admitQueued()
 	ring, err := s.ringAfter(prev)
 	if err != nil {
 		return nil, fmt.Errorf("build snapshot %d: %w", spec.Version, err)
@@ -94,6 +95,25 @@ func (s *Snapshot) WithLoads(l Loads) *Snapshot {
 	}
 	next.judge()
 	return next
+}
+
+// admitQueued lets in who waits to join when nobody else may take a session: pace
+// is no reason to refuse one.
+func (s *Snapshot) admitQueued() {
+	var queued []int
+	for i := range s.instances {
+		in := &s.instances[i]
+		switch {
+		case !in.State.MayTakeNew() || in.Breaker != BreakerClosed:
+		case in.RampPercent == RampQueued:
+			queued = append(queued, i)
+		case in.Weight > 0:
+			return
+		}
+	}
+	for _, i := range queued {
+		s.instances[i].RampPercent = 0
+	}
 }
 
 func (s *Snapshot) ringAfter(prev *Snapshot) (*Ring, error) {

@@ -104,6 +104,63 @@ func TestSubsetNamesAllRanksOfAnAddress(t *testing.T) {
 	}
 }
 
+// Data-parallel ranks of one server are instances of their own at one address: each
+// fails, is excluded and is told by itself.
+func TestRanksOfOneServerAreInstances(t *testing.T) {
+	t.Parallel()
+	list := readyFleet(4)
+	for i := range list {
+		rank := i % 2
+		list[i].Address, list[i].Rank = fmt.Sprintf("10.7.7.%d:8000", i/2), &rank
+	}
+	s := pool(t, list)
+	key := keyOwnedBy(t, s, "i0")
+	d := Decide(s, Request{Key: key, Fallbacks: 3}, Record{})
+	if d.Instance.ID != "i0" || *d.Instance.Rank != 0 || len(d.Fallbacks) != 3 {
+		t.Errorf("%+v", d)
+	}
+	only := Request{Key: key, Subset: []string{"10.7.7.0:8000"}, Exclude: []string{"i0"}, Fallbacks: 3}
+	if d := Decide(s, only, bind(&list[0])); d.Instance.ID != "i1" || *d.Instance.Rank != 1 || d.Reason != ReasonFailover || len(d.Fallbacks) != 0 {
+		t.Errorf("without rank 0: %+v", d)
+	}
+	broken := after(t, s, with(list, "i0", func(in *Instance) { in.Breaker = BreakerOpen }))
+	if d := Decide(broken, only, Record{}); d.Instance.ID != "i1" {
+		t.Errorf("rank 0 is broken: %+v", d)
+	}
+	if d := Decide(after(t, s, with(list, "i0", state(Down))), Request{Key: key}, bind(&list[1])); d.Instance.ID != "i1" || d.Reason != ReasonBound {
+		t.Errorf("a session of rank 1, when rank 0 is down: %+v", d)
+	}
+	// One moves to another address: both addresses mean who is there.
+	moved := after(t, s, with(list, "i1", func(in *Instance) { in.Address = "10.7.7.1:8000" }))
+	for address, want := range map[string]int{"10.7.7.0:8000": 1, "10.7.7.1:8000": 3} {
+		served := map[string]bool{}
+		for i := range 300 {
+			served[Decide(moved, Request{Key: fmt.Sprint(i), Subset: []string{address}}, Record{}).Instance.ID] = true
+		}
+		if len(served) != want {
+			t.Errorf("%s means %v, want %d instances", address, served, want)
+		}
+	}
+}
+
+// Zones are told and decide nothing.
+func TestZonesDecideNothing(t *testing.T) {
+	t.Parallel()
+	list := readyFleet(6)
+	s := pool(t, list)
+	for i := range list {
+		list[i].Zone = fmt.Sprintf("zone-%d", i%2)
+	}
+	zoned := after(t, s, list)
+	for i := range 1000 {
+		req := Request{Key: fmt.Sprint(i), Fallbacks: 2}
+		a, b := Decide(s, req, Record{}), Decide(zoned, req, Record{})
+		if a.Instance.ID != b.Instance.ID || a.Fallbacks[0].ID != b.Fallbacks[0].ID || b.Instance.Zone == "" {
+			t.Fatalf("%+v, with zones %+v", a, b)
+		}
+	}
+}
+
 func TestSnapshotRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*Spec){
@@ -112,6 +169,10 @@ func TestSnapshotRefusesNonsense(t *testing.T) {
 		"negative noise":       func(s *Spec) { s.Policy.Bound.Noise = -1 },
 		"negative min_stick":   func(s *Spec) { s.Policy.MinStick = -time.Second },
 		"negative max_age":     func(s *Spec) { s.Policy.MaxAge = -time.Second },
+		"breaker":              func(s *Spec) { s.Policy.Breaker.Open = 0 },
+		"ramp":                 func(s *Spec) { s.Policy.Ramp.Steps = 0 },
+		"probe":                func(s *Spec) { s.Policy.Probe.Path = "health" },
+		"queued below -1":      func(s *Spec) { s.Instances[0].RampPercent = -2 },
 		"ring options":         func(s *Spec) { s.Policy.Ring.Slots = 3 },
 		"two of one id":        func(s *Spec) { s.Instances[0].ID = "i1" },
 		"no id":                func(s *Spec) { s.Instances[0].ID = "" },
