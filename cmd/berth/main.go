@@ -51,6 +51,7 @@ type commands struct {
 	Drain     drainCmd     `cmd:"" help:"Move every session off instances, and wait until they are safe to stop."`
 	Jobs      jobsCmd      `cmd:"" help:"List jobs."`
 	SimWorker simWorkerCmd `cmd:"" name:"sim-worker" help:"Run a simulated inference worker against a Berth."`
+	Simulate  simulateCmd  `cmd:"" help:"Play what-if in virtual time: add, drain, lose or overload instances."`
 	Bench     benchCmd     `cmd:"" help:"Measure, beside a bare handler in the same run."`
 
 	Version kong.VersionFlag `help:"Print the version and exit."`

@@ -1,0 +1,129 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+
+	"berth/routing"
+)
+
+// drain moves the sessions of one instance at the scenario's pace, the longest
+// idle first; one whose turn is under way waits for its end.
+type drain struct {
+	in      *instance
+	window  int // of the event that began it
+	queue   []int32
+	allowed float64 // sessions that may go by now and did not
+}
+
+// beginDrain lets nobody new in. Without Berth there is nobody to move
+// sessions: the instance leaves, after the turns that it serves.
+func (e *engine) beginDrain(in *instance) {
+	in.state = routing.Draining
+	if !e.pol.binds() {
+		in.state = routing.Drained
+		e.books.displace(e, in)
+	}
+	d := &drain{in: in, window: e.books.window()}
+	if e.pol.binds() {
+		for i := range e.sessions {
+			if s := &e.sessions[i]; s.owner == in.index && s.live(e) {
+				d.queue = append(d.queue, int32(i))
+			}
+		}
+		slices.SortFunc(d.queue, func(a, b int32) int {
+			x, y := &e.sessions[a], &e.sessions[b]
+			if x.touched != y.touched {
+				return cmp.Compare(x.touched, y.touched)
+			}
+			return cmp.Compare(a, b)
+		})
+	}
+	e.drains = append(e.drains, d)
+}
+
+// drain lets every drain go on for a second, and reports whether one ended.
+func (e *engine) drain() (ended bool) {
+	if len(e.drains) == 0 {
+		return false
+	}
+	sources := make([]string, len(e.drains))
+	for i, d := range e.drains {
+		sources[i] = d.in.id
+	}
+	plan := &placing{tally: routing.NewTally(e.snap, sources...), parts: make(map[string]float64)}
+	e.drains = slices.DeleteFunc(e.drains, func(d *drain) bool {
+		if !d.in.alive {
+			return true // killed in the middle
+		}
+		e.drainSome(d, plan)
+		if len(d.queue) > 0 || d.in.running+len(d.in.waiting) > 0 {
+			return false
+		}
+		d.in.state, d.in.alive = routing.Drained, false
+		d.in.cache.Clear()
+		w := &e.books.windows[d.window]
+		w.drained = e.now - e.sc.Events[w.event].At
+		ended = true
+		return true
+	})
+	return ended
+}
+
+func (e *engine) drainSome(d *drain, plan *placing) {
+	d.allowed = min(d.allowed+e.sc.Move.SessionsPerS, max(1, 2*e.sc.Move.SessionsPerS))
+	share := float64(d.in.running+len(d.in.waiting)) / float64(max(1, len(d.queue)))
+	rest := d.queue[:0]
+	for _, i := range d.queue {
+		s := &e.sessions[i]
+		switch {
+		case s.owner != d.in.index || !s.live(e):
+			continue // left by itself, or lapsed: there is nothing to move
+		case s.flying > 0 || d.allowed < 1:
+			rest = append(rest, i)
+			continue
+		}
+		target := plan.place(e.load.key(i), share)
+		if target == "" {
+			rest = append(rest, i)
+			continue
+		}
+		d.allowed--
+		e.move(i, e.fleet[e.index[target]], d)
+	}
+	d.queue = rest
+}
+
+// move is a job's commit, with a prewarm ahead of it where one pays.
+func (e *engine) move(i int32, to *instance, d *drain) {
+	s, computed := &e.sessions[i], 0
+	if e.now-s.touched < e.sc.Move.IdleBelow {
+		t := e.load.turn(i, s.turns, e.blocks)
+		e.blocks = t.blocks[:0]
+		computed = to.cache.Prewarm(t.blocks[:t.seen])
+	}
+	e.books.moved(s, d, computed)
+	// The affinity goes on from the last turn.
+	s.owner, s.boot, s.bound = to.index, to.boot, e.now
+}
+
+// placing spreads the moves of one second, each counted with the load that it
+// brings along.
+type placing struct {
+	tally *routing.Tally
+	parts map[string]float64
+}
+
+func (p *placing) place(key string, load float64) string {
+	target, ok := p.tally.Place(key, 0, nil)
+	if !ok {
+		return ""
+	}
+	id := target.Instance.ID
+	p.parts[id] += load
+	if whole := int(p.parts[id]); whole > 0 {
+		p.parts[id] -= float64(whole)
+		_ = p.tally.Add(id, whole) // the tally named it itself
+	}
+	return id
+}

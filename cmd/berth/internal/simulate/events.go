@@ -1,0 +1,131 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"berth/routing"
+)
+
+// apply makes the i-th event happen.
+func (e *engine) apply(i int, ev *Event) error {
+	who, err := e.choose(ev)
+	if err != nil {
+		return err
+	}
+	e.books.open(e, i, who)
+	switch ev.Kind {
+	case Add:
+		for range ev.Who.Count {
+			e.books.newcomer(e.join(int(ev.N), true))
+		}
+	case Kill:
+		for _, in := range who {
+			e.books.displace(e, in)
+			e.die(in)
+		}
+	case Drain:
+		for _, in := range who {
+			e.beginDrain(in)
+		}
+	case Recover:
+		for _, in := range who {
+			e.boot(in, true)
+			e.books.newcomer(in)
+		}
+	case Slow:
+		for _, in := range who {
+			in.slow = ev.N
+		}
+	case Weight:
+		for _, in := range who {
+			in.weight = int(ev.N)
+		}
+	case Hot:
+		return e.heat(ev, who)
+	}
+	return nil
+}
+
+// choose finds the instances an event is about.
+func (e *engine) choose(ev *Event) ([]*instance, error) {
+	if ev.Kind == Add || ev.Kind == Hot && ev.Who.isZero() {
+		return nil, nil
+	}
+	fits := func(in *instance) bool { return in.alive && in.state != routing.Draining }
+	if ev.Kind == Recover {
+		fits = func(in *instance) bool { return !in.alive }
+	}
+	var who []*instance
+	for _, id := range ev.Who.IDs {
+		i, known := e.index[id]
+		switch {
+		case !known:
+			return nil, fmt.Errorf("there is no instance %s", id)
+		case !fits(e.fleet[i]):
+			return nil, fmt.Errorf("instance %s is %s", id, e.fleet[i].condition())
+		}
+		who = append(who, e.fleet[i])
+	}
+	for _, in := range e.fleet {
+		if fits(in) && (ev.Who.Zone != "" && in.zone == ev.Who.Zone || len(who) < ev.Who.Count) {
+			who = append(who, in)
+		}
+	}
+	if len(who) == 0 || len(who) < ev.Who.Count {
+		return nil, fmt.Errorf("%d instances fit, of %d", len(who), len(e.fleet))
+	}
+	if ev.Kind == Drain || ev.Kind == Kill {
+		if len(who) == len(slices.DeleteFunc(slices.Clone(e.fleet), func(in *instance) bool { return !fits(in) })) {
+			return nil, errors.New("nobody would be left")
+		}
+	}
+	return who, nil
+}
+
+func (w Who) isZero() bool { return len(w.IDs) == 0 && w.Zone == "" && w.Count == 0 }
+
+func (in *instance) condition() string {
+	if in.alive {
+		return in.state.String()
+	}
+	return "gone"
+}
+
+// heat lets a part of the live sessions bring a part of the load: each asks so
+// often, on top of what it does, without waiting for answers.
+func (e *engine) heat(ev *Event, who []*instance) error {
+	var live []int32
+	total := 0
+	for i := range e.sessions {
+		s := &e.sessions[i]
+		if !s.live(e) {
+			continue
+		}
+		total++
+		if len(who) == 0 || slices.ContainsFunc(who, func(in *instance) bool { return in.index == s.owner }) {
+			live = append(live, int32(i))
+		}
+	}
+	n := min(max(1, int(math.Round(ev.Sessions*float64(total)))), len(live))
+	if n == 0 {
+		return errors.New("no session is live")
+	}
+	slices.SortFunc(live, func(a, b int32) int {
+		if mix(e.sc.Seed+uint64(a)) < mix(e.sc.Seed+uint64(b)) {
+			return -1
+		}
+		return 1
+	})
+	others := float64(max(e.arrived, 1)) / time.Minute.Seconds()
+	each := others * ev.Load / (1 - ev.Load) / float64(n)
+	slices.Sort(live[:n])
+	for _, s := range live[:n] {
+		e.hot[s] = each
+		e.askAgain(s, each)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package simulate
+
+import (
+	"strconv"
+
+	"berth/cmd/berth/internal/policies"
+	"berth/routing"
+)
+
+// placer is a policy as the engine plays it.
+type placer interface {
+	// members shows it a snapshot with other members or states, loads one with
+	// another load table.
+	members(snap *routing.Snapshot) error
+	loads(snap *routing.Snapshot)
+	// place names the instance for a session's next turn and why, empty for none.
+	place(e *engine, s *session, key string, exclude []string) (string, routing.Reason)
+	// owner is where a key belongs before any load or memory.
+	owner(key string) string
+	// binds reports whether sessions stay where they are, and a drain moves them.
+	binds() bool
+}
+
+// Names of the policies, as reports call them.
+const (
+	Berth       = "berth"
+	Random      = "random"
+	Modulo      = "modulo"
+	PlainRing   = "plain_ring"
+	BoundedRing = "bounded_ring"
+)
+
+func newPlacer(name string) placer {
+	switch name {
+	case Random:
+		return &baseline{policy: policies.NewRandom()}
+	case Modulo:
+		return &baseline{policy: &policies.Modulo{}}
+	case PlainRing:
+		return &baseline{policy: &policies.PlainRing{}}
+	case BoundedRing:
+		return &bounded{}
+	}
+	return &berth{}
+}
+
+// berth is the real thing: [routing.Decide] with the session's record.
+type berth struct{ snap *routing.Snapshot }
+
+func (b *berth) members(snap *routing.Snapshot) error { b.snap = snap; return nil }
+func (b *berth) loads(snap *routing.Snapshot)         { b.snap = snap }
+func (b *berth) binds() bool                          { return true }
+
+func (b *berth) owner(key string) string {
+	if in := b.snap.Owner(key); in != nil {
+		return in.ID
+	}
+	return ""
+}
+
+func (b *berth) place(e *engine, s *session, key string, exclude []string) (string, routing.Reason) {
+	var rec routing.Record
+	if s.owner != nobody {
+		rec = routing.Record{
+			Exists: true, Owner: e.fleet[s.owner].id, Incarnation: strconv.Itoa(int(s.boot)),
+			Lapsed: !s.live(e), BoundFor: e.now - s.bound,
+		}
+		if s.last != nobody {
+			rec.LastServer = e.fleet[s.last].id
+		}
+	}
+	d := routing.Decide(b.snap, routing.Request{Key: key, Exclude: exclude, Trials: e.trials()}, rec)
+	if d.Instance == nil {
+		return "", d.Reason
+	}
+	if d.Trial {
+		e.fleet[e.index[d.Instance.ID]].health.trial = false
+	}
+	return d.Instance.ID, d.Reason
+}
+
+// bounded is a ring with bounded loads and no memory: every turn goes to the
+// first of its walk under the bound.
+type bounded struct{ berth }
+
+func (b *bounded) binds() bool { return false }
+
+func (b *bounded) place(_ *engine, _ *session, key string, exclude []string) (string, routing.Reason) {
+	d := routing.Decide(b.snap, routing.Request{Key: key, Exclude: exclude}, routing.Record{})
+	if d.Instance == nil {
+		return "", d.Reason
+	}
+	return d.Instance.ID, d.Reason
+}
+
+// baseline is a policy that knows neither loads nor sessions.
+type baseline struct {
+	policy policies.Policy
+	nobody bool
+}
+
+func (b *baseline) members(snap *routing.Snapshot) error {
+	var members []routing.Member
+	for in := range snap.Instances() {
+		if in.State.MayTakeNew() && in.Weight > 0 {
+			members = append(members, routing.Member{ID: in.ID, Weight: in.Weight})
+		}
+	}
+	b.nobody = len(members) == 0
+	return b.policy.Members(members)
+}
+
+func (b *baseline) loads(*routing.Snapshot) {}
+func (b *baseline) binds() bool             { return false }
+
+func (b *baseline) owner(key string) string {
+	if b.nobody {
+		return ""
+	}
+	return b.policy.Route(key)
+}
+
+func (b *baseline) place(_ *engine, _ *session, key string, _ []string) (string, routing.Reason) {
+	if b.nobody {
+		return "", routing.ReasonNone
+	}
+	return b.policy.Route(key), routing.ReasonNew
+}
