@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"berth/services"
 	"berth/statestore"
 )
 
@@ -118,6 +119,30 @@ func TestBadBodiesAreRefusedAndNothingIsStored(t *testing.T) {
 		{"outcome of no kind", "POST", "/v1/outcomes", `{"outcomes":[{"instance":"$i","result":"fine"}]}`, 422, "invalid", nil},
 	}
 	runBadCalls(t, cases)
+}
+
+// A request line and headers beyond the limit are refused like everything else, by
+// routes too; up to it they are read.
+func TestHeadersThatAreTooLargeAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.worker("i1")
+	filler := strings.Repeat("x", services.MaxHeaderBytes)
+	for _, a := range []answer{
+		b.call("GET", "/v1/sessions/s", "", "X-Filler: "+filler),
+		b.call("GET", "/v1/sessions/s?filler="+filler, ""),
+		b.route("s", "&filler="+filler),
+		b.call("GET", "/route?session=s", "", "X-One: "+filler[:len(filler)/2], "X-Two: "+filler[:len(filler)/2]),
+	} {
+		if a.refused(431, "headers_too_large"); a.str("limit") != fmt.Sprint(services.MaxHeaderBytes) {
+			t.Errorf("answered %s", a.body)
+		}
+	}
+	a := b.route("s", "&status=always2xx&filler="+filler).want(200)
+	if a.header.Get("X-Berth-Reason") != "none" || a.header.Get("X-Berth-Status") != "431" {
+		t.Errorf("with always2xx: %v %s", a.header, a.body)
+	}
+	b.route("s", "&filler="+filler[:len(filler)-1024]).want(200)
 }
 
 func TestBadQueriesAndIDsAreRefused(t *testing.T) {

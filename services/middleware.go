@@ -64,6 +64,27 @@ func requestID(ctx context.Context) string {
 	return ""
 }
 
+// MaxHeaderBytes bounds the request line and the headers. A server that lets twice
+// as many pass gives this package the word on those in between: what is more, or is
+// no HTTP, net/http answers by itself before any handler.
+const MaxHeaderBytes = 64 << 10
+
+// checkHeaders refuses a request line and headers that are too large together.
+func checkHeaders(r *http.Request) error {
+	size := len(r.RequestURI)
+	for name, values := range r.Header {
+		for _, v := range values {
+			size += len(name) + len(v)
+		}
+	}
+	if size <= MaxHeaderBytes {
+		return nil
+	}
+	p := newProblem("headers_too_large", "the request line and the headers are larger than the limit")
+	p.Limit, p.Size = MaxHeaderBytes, uint64(size) //nolint:gosec // not negative
+	return p
+}
+
 // withRequest gives every request its id and the typed handlers their request.
 func (s *Server) withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,6 +95,10 @@ func (s *Server) withRequest(next http.Handler) http.Handler {
 		w.Header().Set(hdrRequestID, c.id)
 		r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, c))
 		c.request = r
+		if err := checkHeaders(r); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }

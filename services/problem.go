@@ -110,6 +110,7 @@ var problems = map[string]problemKind{
 	"op_reused":          {422, "The op was used with other content", "Take a new op for new content."},
 	"invalid":            {422, "The request is well-formed but cannot be right", "Correct the members named in errors."},
 	"busy":               {429, "The pool sheds new sessions", "Wait as long as Retry-After says."},
+	"headers_too_large":  {431, "The request line and the headers are too large", "Send fewer and shorter headers, and no cookies. Nothing was done."},
 	"internal":           {500, "Berth failed", "Report the request id with the log of that moment."},
 	"outcome_unknown":    {503, "The store did not say whether it stored the write", "Repeat the same op."},
 	"not_durable":        {503, "Stored, but not as durably as the pool demands", "Repeat the same op: it waits again."},

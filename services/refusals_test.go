@@ -81,10 +81,13 @@ var refusals = map[string]struct {
 	status int
 	meet   func(*testing.T) answer
 }{
-	"malformed":          {400, owned(func(w, _ *worker, _ string) answer { return w.call("POST", "/v1/recover", "{") })},
-	"invalid":            {422, owned(func(w, _ *worker, _ string) answer { return w.call("POST", "/v1/recover", "{}") })},
-	"not_found":          {404, owned(func(w, _ *worker, _ string) answer { return w.call("GET", "/v1/sessions/none", "") })},
-	"unknown_pool":       {404, owned(func(w, _ *worker, _ string) answer { return w.call("GET", "/route?pool=none", "") })},
+	"malformed":    {400, owned(func(w, _ *worker, _ string) answer { return w.call("POST", "/v1/recover", "{") })},
+	"invalid":      {422, owned(func(w, _ *worker, _ string) answer { return w.call("POST", "/v1/recover", "{}") })},
+	"not_found":    {404, owned(func(w, _ *worker, _ string) answer { return w.call("GET", "/v1/sessions/none", "") })},
+	"unknown_pool": {404, owned(func(w, _ *worker, _ string) answer { return w.call("GET", "/route?pool=none", "") })},
+	"headers_too_large": {431, owned(func(w, _ *worker, _ string) answer {
+		return w.call("GET", "/livez", "", "Cookie: "+strings.Repeat("x", services.MaxHeaderBytes))
+	})},
 	"method_not_allowed": {405, owned(func(w, _ *worker, _ string) answer { return w.call("PUT", "/livez", "") })},
 	"bad_handle":         {403, owned(func(w, _ *worker, h string) answer { return w.append("other", "op", h, `1`) })},
 	"op_reused":          {422, owned(func(w, _ *worker, h string) answer { return w.append("s", "first", h, `2`) })},

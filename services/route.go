@@ -55,6 +55,9 @@ func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, er
 		return routed{}, routeQuery{}, err
 	}
 	q := routeQuery{always2xx: values.Get("status") == "always2xx"}
+	if err := checkHeaders(r); err != nil {
+		return routed{}, q, err
+	}
 	p, err := s.tokens.identify(r)
 	if err != nil {
 		return routed{}, q, err

@@ -196,9 +196,12 @@ func (c *serveCmd) serve(ctx context.Context, server *services.Server, listener 
 	done := make(chan error, 2)
 	go func() { done <- server.Run(background) }()
 
+	// net/http itself answers, in plain text and before any handler, what is no
+	// HTTP: a request line or a header that cannot be parsed (a URL with a broken
+	// escape, say), a missing Host, and headers beyond this limit.
 	web := &http.Server{
 		Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: 2 * services.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() { done <- web.Serve(listener) }()
 
