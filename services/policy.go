@@ -97,9 +97,6 @@ const (
 type poolPolicy struct {
 	PoolPolicy
 	routing   routing.Policy
-	breaker   routing.BreakerPolicy
-	probe     routing.ProbePolicy
-	ramp      routing.RampPolicy
 	lifetimes statestore.Lifetimes
 	require   statestore.Requirement
 	accept    bool // a shortfall of durability
@@ -114,9 +111,7 @@ func parsePolicy(doc []byte) (*poolPolicy, error) {
 		}
 	}
 	p.applyRouting()
-	p.breaker, p.probe = p.Breaker.over(routing.DefaultBreakerPolicy()), p.Probe.over(routing.DefaultProbePolicy())
-	p.ramp = p.Ramp.over(routing.DefaultRampPolicy())
-	if err := cmp.Or(p.routing.Validate(), p.breaker.Validate(), p.probe.Validate(), p.ramp.Validate()); err != nil {
+	if err := p.routing.Validate(); err != nil {
 		return nil, invalid("body", err.Error())
 	}
 	p.lifetimes = statestore.Lifetimes{
@@ -157,6 +152,7 @@ func (p *poolPolicy) applyRouting() {
 	r.MinStick = orMillis(p.MinStickMS, r.MinStick)
 	r.MaxAge = orMillis(p.MaxAgeMS, r.MaxAge)
 	r.Panic, r.Shed = p.Panic, p.Shed
+	r.Breaker, r.Probe, r.Ramp = p.Breaker.over(r.Breaker), p.Probe.over(r.Probe), p.Ramp.over(r.Ramp)
 }
 
 // over lays what is set over the defaults.
