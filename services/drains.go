@@ -2,18 +2,12 @@ package services
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"berth/migrations"
 	"berth/statestore"
 )
-
-// maxJobWait bounds a long poll for a job's progress.
-const maxJobWait = 55 * time.Second
 
 func (s *Server) migrationOptions() migrations.Options {
 	return migrations.Options{
@@ -26,44 +20,21 @@ func (s *Server) migrationOptions() migrations.Options {
 }
 
 type createDrainInput struct {
-	Body migrations.DrainSpec
+	Body struct {
+		migrations.DrainSpec
+		DryRun bool `json:"dry_run,omitempty" doc:"answer the plan, and begin nothing"`
+	}
 }
 
-type jobOutput struct {
+// startedOutput answers the request for a job: with the job, or with what it would
+// do (a [migrations.Preview]) where the caller only wants to know.
+type startedOutput struct {
 	Status   int
 	Location string `header:"Location"`
-	Body     jobDocument
+	Body     any
 }
 
-// jobDocument is a job as the API shows it.
-type jobDocument struct {
-	ID         string              `json:"id"`
-	Kind       string              `json:"kind"`
-	Pool       string              `json:"pool"`
-	Instances  []string            `json:"instances"`
-	State      string              `json:"state" enum:"pending,planning,running,paused,cancelling,succeeded,partial,failed,cancelled"`
-	Attempts   int                 `json:"attempts" doc:"processes that have worked on it"`
-	AgeMS      int64               `json:"age_ms"`
-	DeadlineMS int64               `json:"deadline_ms" doc:"time left"`
-	Progress   migrations.Progress `json:"progress"`
-}
-
-func jobBody(j *statestore.Job, now statestore.Millis) (jobDocument, error) {
-	progress, err := migrations.ParseProgress(j.Progress)
-	if err != nil {
-		return jobDocument{}, fmt.Errorf("read the progress of job %s: %w", j.ID, err)
-	}
-	doc := jobDocument{
-		ID: j.ID, Kind: j.Kind, Pool: j.Pool, State: string(j.State), Attempts: j.Attempts, Instances: []string{},
-		AgeMS: max(0, now.Sub(j.Created).Milliseconds()), DeadlineMS: max(0, j.Deadline.Sub(now).Milliseconds()), Progress: progress,
-	}
-	for _, o := range j.Sources {
-		doc.Instances = append(doc.Instances, o.Instance)
-	}
-	return doc, nil
-}
-
-func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*jobOutput, error) {
+func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*startedOutput, error) {
 	p, err := require(ctx, RoleOperator)
 	if err != nil {
 		return nil, err
@@ -72,23 +43,33 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*jobOut
 	if err := s.fleet.now().allowInstances(p, in.Body.Instances); err != nil {
 		return nil, err
 	}
-	job, existed, err := s.jobs.CreateDrain(ctx, in.Body)
-	var none *migrations.NoTargetError
-	if errors.As(err, &none) {
-		p := newProblem("no_target", none.Error())
-		p.Candidates, p.Sessions = none.Candidates, &none.Sessions
-		return nil, p
+	if in.Body.DryRun {
+		plan, err := s.jobs.PreviewDrain(ctx, in.Body.DrainSpec)
+		return foreseen(plan, err)
 	}
+	job, existed, err := s.jobs.CreateDrain(ctx, in.Body.DrainSpec)
 	if err != nil {
 		return nil, fmt.Errorf("create drain: %w", err)
 	}
 	s.audit(p, "drain", "job", job.ID, "existed", existed)
 	s.seeFleet(ctx)
-	out, err := s.readJob(ctx, p, job.ID)
+	return s.started(ctx, p, job.ID, existed)
+}
+
+func foreseen(plan migrations.Preview, err error) (*startedOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Status, out.Location = http.StatusAccepted, "/v1/jobs/"+job.ID
+	return &startedOutput{Status: http.StatusOK, Body: plan}, nil
+}
+
+// started answers with a job that was just created, or existed.
+func (s *Server) started(ctx context.Context, p *principal, id string, existed bool) (*startedOutput, error) {
+	job, err := s.readJob(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	out := &startedOutput{Status: http.StatusAccepted, Location: "/v1/jobs/" + id, Body: job.Body}
 	if existed {
 		out.Status = http.StatusOK
 	}
@@ -112,102 +93,59 @@ func (i *fleetImage) allowInstances(p *principal, ids []string) error {
 	return nil
 }
 
-// readJob reads a job that the bearer may see.
-func (s *Server) readJob(ctx context.Context, p *principal, id string) (*jobOutput, error) {
-	job, now, err := s.store.Job(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("read job %s: %w", id, err)
-	}
-	if err := p.allowPool(job.Pool); err != nil {
-		return nil, err
-	}
-	body, err := jobBody(&job, now)
-	return &jobOutput{Status: http.StatusOK, Body: body}, err
-}
-
-type jobInput struct {
-	ID   string `path:"id"`
-	Wait string `query:"wait" doc:"how long to wait for progress, like 30s"`
-}
-
-func (s *Server) getJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
-	p, err := require(ctx, RoleOperator, RoleWorker)
-	if err != nil {
-		return nil, err
-	}
-	wait, err := parseWait(in.Wait, maxJobWait)
-	if err != nil {
-		return nil, err
-	}
-	var out *jobOutput
-	var seen []byte
-	err = s.await(ctx, jobTopic(in.ID), wait, func() (bool, error) {
-		if out, err = s.readJob(ctx, p, in.ID); err != nil {
-			return false, err
-		}
-		now, err := json.Marshal(struct {
-			State    string
-			Progress migrations.Progress
-		}{out.Body.State, out.Body.Progress})
-		if err != nil {
-			return false, fmt.Errorf("render job %s: %w", in.ID, err)
-		}
-		changed := seen != nil && string(now) != string(seen)
-		seen = now
-		return changed || statestore.JobState(out.Body.State).Ended(), nil
-	})
-	return out, err
-}
-
-type listJobsOutput struct {
+type createRebalanceInput struct {
 	Body struct {
-		Jobs []jobDocument `json:"jobs" doc:"newest first"`
+		migrations.RebalanceSpec
+		DryRun bool `json:"dry_run,omitempty" doc:"answer the plan, and begin nothing"`
 	}
 }
 
-func (s *Server) listJobs(ctx context.Context, _ *struct{}) (*listJobsOutput, error) {
+func (s *Server) createRebalance(ctx context.Context, in *createRebalanceInput) (*startedOutput, error) {
 	p, err := require(ctx, RoleOperator)
 	if err != nil {
 		return nil, err
 	}
-	jobs, now, err := s.store.Jobs(ctx)
+	s.seeFleet(ctx)
+	pool, tenant, err := s.rebalanced(ctx, p, in.Body.Instance)
 	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", err)
+		return nil, err
 	}
-	out := new(listJobsOutput)
-	out.Body.Jobs = []jobDocument{}
-	for i := range jobs {
-		if p.allowPool(jobs[i].Pool) != nil {
-			continue
-		}
-		doc, err := jobBody(&jobs[i], now)
+	if in.Body.DryRun {
+		plan, err := s.jobs.PreviewRebalance(ctx, pool, tenant, in.Body.RebalanceSpec)
+		return foreseen(plan, err)
+	}
+	job, existed, err := s.jobs.CreateRebalance(ctx, pool, tenant, in.Body.RebalanceSpec)
+	if err != nil {
+		return nil, fmt.Errorf("create rebalance: %w", err)
+	}
+	s.audit(p, "rebalance", "job", job.ID, "existed", existed)
+	return s.started(ctx, p, job.ID, existed)
+}
+
+// rebalanced is the pool that a rebalance is about, that of its instance if it names
+// one, and the tenant whose sessions it may name.
+func (s *Server) rebalanced(ctx context.Context, p *principal, instance string) (pool, tenant string, err error) {
+	r := request(ctx)
+	if tenant, err = p.tenant(r.Header.Get(hdrTenant)); err != nil {
+		return "", "", err
+	}
+	if instance != "" {
+		in, err := s.instanceFor(ctx, p, instance)
 		if err != nil {
-			return nil, err
+			return "", "", err
 		}
-		out.Body.Jobs = append(out.Body.Jobs, doc)
+		return in.Pool, tenant, nil
 	}
-	return out, nil
-}
-
-type controlInput struct {
-	ID string `path:"id"`
-}
-
-func (s *Server) cancelJob(ctx context.Context, in *controlInput) (*jobOutput, error) {
-	p, err := require(ctx, RoleOperator)
+	values, err := query(r)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
-	if _, err := s.readJob(ctx, p, in.ID); err != nil {
-		return nil, err
+	if pool, err = s.poolName(values, r.Header); err != nil {
+		return "", "", err
 	}
-	if _, err := s.store.ControlJob(ctx, in.ID, statestore.ControlCancel); err != nil {
-		return nil, fmt.Errorf("cancel job %s: %w", in.ID, err)
+	found, err := s.poolFor(ctx, pool)
+	if err != nil {
+		return "", "", err
 	}
-	s.audit(p, "cancel", "job", in.ID)
-	out, err := s.readJob(ctx, p, in.ID)
-	if out != nil {
-		out.Status = http.StatusAccepted
-	}
-	return out, err
+	return found.name, tenant, nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"berth/migrations"
 )
 
 // init makes huma's own refusals look like ours, and has names of members match
@@ -182,7 +184,7 @@ func (s *Server) describeStreams() {
 func (s *Server) describeIdentity() {
 	for path, item := range s.api.OpenAPI().Paths {
 		inPath := strings.HasPrefix(path, "/v1/sessions/{id}")
-		if !inPath && path != "/v1/recover" && path != "/v1/outcomes" {
+		if !inPath && path != "/v1/recover" && path != "/v1/outcomes" && path != "/v1/rebalances" {
 			continue
 		}
 		for _, op := range operations(item) {
@@ -200,7 +202,31 @@ func (s *Server) describeIdentity() {
 // describeStatuses names statuses that one call answers besides its usual one.
 func (s *Server) describeStatuses() {
 	paths := s.api.OpenAPI().Paths
-	for _, op := range []*huma.Operation{paths["/v1/drains"].Post, paths["/v1/jobs/{id}/cancel"].Post} {
+	for _, action := range []string{"pause", "resume", "cancel"} {
+		op := paths["/v1/jobs/{id}/"+action].Post
 		op.Responses["202"] = op.Responses["200"]
+	}
+	s.describeJobs(paths["/v1/drains"].Post, paths["/v1/rebalances"].Post)
+	paths["/v1/jobs/{id}/events"].Get.Responses["200"] = &huma.Response{
+		Description: "events named progress, and a last one named end; the data of each is the job",
+		Content:     map[string]*huma.MediaType{mediaEvents: {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}
+}
+
+// describeJobs gives the calls that begin a job, or only tell what it would do, the
+// schemas of both.
+func (s *Server) describeJobs(ops ...*huma.Operation) {
+	schemas := s.api.OpenAPI().Components.Schemas
+	job := schemas.Schema(reflect.TypeFor[jobDocument](), true, "JobDocument")
+	plan := schemas.Schema(reflect.TypeFor[migrations.Preview](), true, "Preview")
+	for _, op := range ops {
+		answer := func(description string, schema *huma.Schema) *huma.Response {
+			return &huma.Response{
+				Description: description, Headers: op.Responses["200"].Headers,
+				Content: map[string]*huma.MediaType{mediaJSON: {Schema: schema}},
+			}
+		}
+		op.Responses["202"] = answer("the job that was created", job)
+		op.Responses["200"] = answer("the job, if it existed; with dry_run, what it would do", &huma.Schema{OneOf: []*huma.Schema{job, plan}})
 	}
 }

@@ -255,6 +255,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	check("post", "/v1/instances/{id}/heartbeat", "200", w1.beat(1))
 	check("get", "/v1/ring", "200", b.call("GET", "/v1/ring", "").want(200))
 	check("get", "/v1/pools", "200", b.call("GET", "/v1/pools", "").want(200))
+	plan := doc.Components.Schemas["Preview"]
+	var foreseen any
+	if err := json.Unmarshal(b.call("POST", "/v1/drains", `{"instances":["i1"],"dry_run":true}`).want(200).body, &foreseen); err != nil {
+		t.Fatal(err)
+	}
+	checkValue(t, "a dry run", doc.Components.Schemas, plan, foreseen)
+	check("post", "/v1/rebalances", "202", b.call("POST", "/v1/rebalances", `{"sessions":["s"]}`).want(202))
 	check("post", "/v1/drains", "202", b.call("POST", "/v1/drains", `{"instances":["i1"]}`).want(202))
 	check("get", "/v1/jobs", "200", b.call("GET", "/v1/jobs", "").want(200))
 	check("delete", "/v1/sessions/{id}", "200", b.call("DELETE", "/v1/sessions/s", "").want(200))

@@ -222,6 +222,7 @@ func (s *Server) ownershipProblem(err error) *Problem {
 	var stale *statestore.StaleHandleError
 	var state *statestore.InstanceChangedError
 	var draining *migrations.BusyError
+	var none *migrations.NoTargetError
 	switch {
 	case errors.As(err, &notOwner):
 		p := newProblem("not_owner", notOwner.Error())
@@ -236,6 +237,10 @@ func (s *Server) ownershipProblem(err error) *Problem {
 		return newProblem("wrong_state", state.Error())
 	case errors.As(err, &draining):
 		return newProblem("wrong_state", draining.Error())
+	case errors.As(err, &none):
+		p := newProblem("no_target", none.Error())
+		p.Candidates, p.Sessions = none.Candidates, &none.Sessions
+		return p
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ const (
 	mediaJSON  = "application/json"
 	mediaLines = "application/x-ndjson"
 	mediaBytes = "application/octet-stream"
+
+	mediaEvents = "text/event-stream"
 )
 
 // streamBuffer is what is held back before the status is sent, so that most

@@ -1,0 +1,170 @@
+package services_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/services"
+)
+
+// quick lets the hints of before end soon.
+func quick(o *services.Options) { o.HintValid, o.CacheTTL = 100*time.Millisecond, 100*time.Millisecond }
+
+// crowd begins sessions that all belong to the first worker.
+func (b *bundle) crowd(n int, owner, other *worker) {
+	b.t.Helper()
+	for i := range n {
+		id := fmt.Sprintf("crowd-%d", i)
+		hint := b.route(id, "&exclude="+other.id+":busy").want(200)
+		owner.append(id, "first", hint.str("handle"), `"hello"`, `"usage":{}`).want(200)
+	}
+}
+
+// A dry run of a drain says who would move and what that costs, and begins nothing.
+func TestDryRunOfADrain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick)
+	w1, w2 := b.worker("i1"), b.worker("i2")
+	b.crowd(5, w1, w2)
+	plan := b.call("POST", "/v1/drains", `{"instances":["i1"],"in_flight_grace_ms":0,"dry_run":true}`).want(200)
+	if plan.str("sessions") != "5" || plan.str("targets.i2.sessions") != "5" || plan.str("moves.4.to") != "i2" || plan.str("bytes") != "35" {
+		t.Errorf("plan %s", plan.body)
+	}
+	if plan.header.Get("Location") != "" {
+		t.Errorf("a dry run is at %s", plan.header.Get("Location"))
+	}
+	if a := b.call("GET", "/v1/jobs", "").want(200); a.at("jobs.0") != nil {
+		t.Errorf("jobs: %s", a.body)
+	}
+	if a := w1.beat(0); a.str("state") != "ready" {
+		t.Errorf("the instance is %s", a.str("state"))
+	}
+	b.call("POST", "/v1/drains", `{"instances":["i1","i2"],"dry_run":true}`).refused(409, "no_target")
+	b.call("POST", "/v1/drains", `{"instances":["i1"],"dry_run":"yes"}`).refused(422, "invalid")
+}
+
+// Named sessions are rebalanced to the target that the operator chose; asked again
+// for an instance, the same job is answered, and another in the pool is refused.
+func TestRebalances(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick)
+	w1, w2 := b.worker("i1"), b.worker("i2")
+	b.crowd(3, w1, w2)
+	dry := b.call("POST", "/v1/rebalances", `{"sessions":["crowd-0","crowd-1"],"target":"i2","in_flight_grace_ms":0,"dry_run":true}`).want(200)
+	if dry.str("sessions") != "2" || dry.str("moves.0.to") != "i2" {
+		t.Errorf("plan %s", dry.body)
+	}
+	job := b.call("POST", "/v1/rebalances", `{"sessions":["crowd-0","crowd-1"],"target":"i2","in_flight_grace_ms":0}`).want(202)
+	if job.str("kind") != "rebalance" || job.header.Get("Location") != "/v1/jobs/"+job.str("id") {
+		t.Errorf("job %s at %s", job.body, job.header.Get("Location"))
+	}
+	b.ended(job.str("id"), "succeeded")
+	for id, want := range map[string]string{"crowd-0": "i2", "crowd-1": "i2", "crowd-2": "i1"} {
+		if got := b.route(id).want(200).str("instance"); got != want {
+			t.Errorf("%s is on %s, want %s", id, got, want)
+		}
+	}
+	b.call("POST", "/v1/rebalances", `{"instance":"nobody"}`).refused(404, "unknown_instance")
+	b.call("POST", "/v1/rebalances?pool=nowhere", `{}`).refused(404, "unknown_pool")
+	b.call("POST", "/v1/rebalances", `{"instance":"i1","sessions":["s"]}`).refused(400, "malformed")
+	b.call("POST", "/v1/instances/i2/cordon", "").want(200)
+	if a := b.call("POST", "/v1/rebalances", `{"sessions":["crowd-2"],"target":"i2"}`).refused(409, "no_target"); a.str("candidates.0") != "i2" {
+		t.Errorf("refused with %s", a.body)
+	}
+}
+
+// ended waits for the end of a job.
+func (b *bundle) ended(id, state string) answer {
+	b.t.Helper()
+	var a answer
+	eventually(b.t, "the job ends", func() bool {
+		a = b.call("GET", "/v1/jobs/"+id+"?wait=1s", "").want(200)
+		return a.str("state") != "running" && a.str("state") != "pending" && a.str("state") != "planning"
+	})
+	if a.str("state") != state {
+		b.t.Fatalf("the job ended as %s", a.body)
+	}
+	return a
+}
+
+// A job is paused, resumed and cancelled; its events tell of all of it, and end with
+// it.
+func TestAJobIsControlledAndFollowed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick)
+	w1, w2 := b.worker("i1"), b.worker("i2")
+	b.crowd(40, w1, w2)
+	job := b.call("POST", "/v1/drains", `{"instances":["i1"],"in_flight_grace_ms":0,"pace":{"sessions_per_s":5}}`).want(202).str("id")
+	states, ended := b.follow("/v1/jobs/" + job + "/events")
+	is := func(state string) {
+		t.Helper()
+		eventually(t, "the job is "+state, func() bool { return b.call("GET", "/v1/jobs/"+job, "").want(200).str("state") == state })
+	}
+	is("running")
+	b.call("POST", "/v1/jobs/"+job+"/pause", "").want(202)
+	is("paused")
+	b.call("POST", "/v1/jobs/"+job+"/resume", "").want(202)
+	is("running")
+	b.call("POST", "/v1/jobs/"+job+"/cancel", "").want(202)
+	is("cancelled")
+	if a := w1.beat(0); a.str("state") != "ready" {
+		t.Errorf("the instance is %s", a.str("state"))
+	}
+	b.call("POST", "/v1/jobs/"+job+"/resume", "").want(202)
+	is("cancelled")
+	if last := <-ended; last != "cancelled" {
+		t.Errorf("the last event says %q", last)
+	}
+	seen := strings.Join(states(), " ")
+	for _, want := range []string{"running paused running"} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("events told of %s", seen)
+		}
+	}
+	b.call("GET", "/v1/jobs/none/events", "").refused(404, "not_found")
+}
+
+// follow reads server-sent events until they end. states are those of the events
+// named progress, without repetitions; ended gets that of the one named end.
+func (b *bundle) follow(path string) (states func() []string, ended <-chan string) {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.url+path, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" {
+		b.t.Fatalf("status %d, %s", resp.StatusCode, ct)
+	}
+	var list []string
+	done, last := make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(done)
+		defer resp.Body.Close() //nolint:errcheck // read to its end
+		name := ""
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			field, value, _ := strings.Cut(lines.Text(), ": ")
+			if field == "event" {
+				name = value
+			}
+			if field != "data" {
+				continue
+			}
+			state := answer{t: b.t, body: []byte(value)}.str("state")
+			if name == "end" {
+				last <- state
+			} else if len(list) == 0 || list[len(list)-1] != state {
+				list = append(list, state)
+			}
+		}
+		close(last)
+	}()
+	return func() []string { <-done; return list }, last
+}
