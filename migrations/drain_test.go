@@ -293,7 +293,7 @@ func TestSourcesThatAreNoMore(t *testing.T) {
 		{"down", func(w *world, a *worker) {
 			lease, err := w.store.AcquireLease(w.ctx, "health", "x", time.Hour)
 			w.ok(err)
-			w.ok(w.store.SetHealth(w.ctx, lease, map[statestore.Owner]statestore.Health{a.by: statestore.Down}))
+			w.ok(w.store.SetVerdicts(w.ctx, lease, map[statestore.Owner]statestore.Verdict{a.by: {Health: statestore.Down}}))
 		}, "drained"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -90,7 +90,7 @@ func TestSourceFollowsTheStrictOrder(t *testing.T) {
 				}
 				if !l.gone {
 					f.instance = &statestore.Instance{
-						Lifecycle: l.state, Health: l.health, Beats: l.beats,
+						Lifecycle: l.state, Verdict: statestore.Verdict{Health: l.health}, Beats: l.beats,
 						LastBeat: statestore.Heartbeat{Running: l.running, Waiting: l.waiting},
 					}
 				}

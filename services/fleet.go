@@ -296,9 +296,19 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 	return routing.Instance{
 		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
 		Rank: in.Rank, Zone: in.Zone, Labels: labels,
-		Weight: in.EffectiveWeight(), State: routingState(in),
+		Weight: in.EffectiveWeight(), RampPercent: in.RampPercent, State: routingState(in), Breaker: routingBreaker(in),
 		Load: routingLoad(in),
 	}
+}
+
+// routingBreaker is closed where a later version wrote a state that this one does
+// not know: an instance is not lost for that.
+func routingBreaker(in *statestore.Instance) routing.Breaker {
+	breaker, err := routing.ParseBreaker(string(in.Breaker))
+	if err != nil {
+		return routing.BreakerClosed
+	}
+	return breaker
 }
 
 func routingLoad(in *statestore.Instance) routing.Load {

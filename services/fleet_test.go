@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"berth/routing"
 	"berth/statestore"
 )
 
@@ -105,6 +106,44 @@ func TestOtherLoadsShareTheRing(t *testing.T) {
 	}
 	if in := after.instances["a-1"]; in.LastBeat.Running != 7 || in.Beats != 1 {
 		t.Errorf("the instance: %+v", in)
+	}
+}
+
+// What the holder of the health lease concluded is what every process decides by.
+func TestVerdictsReachTheSnapshot(t *testing.T) {
+	t.Parallel()
+	r := new(registry)
+	r.add("p", 0, 2)
+	f := newFleet(r)
+	for name, c := range map[string]struct {
+		verdict  statestore.Verdict
+		state    routing.State
+		breaker  routing.Breaker
+		ramp     int
+		eligible bool
+	}{
+		"nothing":         {statestore.Verdict{}, routing.Ready, routing.BreakerClosed, 0, true},
+		"suspect":         {statestore.Verdict{Health: statestore.Suspect}, routing.Suspect, routing.BreakerClosed, 0, false},
+		"down":            {statestore.Verdict{Health: statestore.Down}, routing.Down, routing.BreakerClosed, 0, false},
+		"open":            {statestore.Verdict{Breaker: statestore.BreakerOpen}, routing.Ready, routing.BreakerOpen, 0, false},
+		"on trial":        {statestore.Verdict{Breaker: statestore.BreakerTrial, Trial: 1}, routing.Ready, routing.BreakerTrial, 0, false},
+		"saturated":       {statestore.Verdict{Breaker: statestore.BreakerSaturated}, routing.Ready, routing.BreakerSaturated, 0, false},
+		"of a later time": {statestore.Verdict{Breaker: "melted"}, routing.Ready, routing.BreakerClosed, 0, true},
+		"ramping":         {statestore.Verdict{RampPercent: 30}, routing.Ready, routing.BreakerClosed, 30, true},
+		"not let in yet":  {statestore.Verdict{RampPercent: -1}, routing.Ready, routing.BreakerClosed, -1, false},
+	} {
+		r.view.Instances = slices.Clone(r.view.Instances)
+		r.view.Instances[0].Verdict = c.verdict
+		r.view.Version++
+		r.view.Members++
+		if err := f.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		snapshot := f.now().pools["p"].snapshot
+		in := snapshot.Lookup("p-0")
+		if in.State != c.state || in.Breaker != c.breaker || in.RampPercent != c.ramp || snapshot.Eligible("p-0") != c.eligible {
+			t.Errorf("%s: %+v, eligible %v", name, in, snapshot.Eligible("p-0"))
+		}
 	}
 }
 

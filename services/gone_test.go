@@ -16,7 +16,7 @@ func TestWhoIsRemovedAsGone(t *testing.T) {
 	start := time.Unix(1_900_000_000, 0)
 	stored := statestore.Millis(5e12)
 	down := statestore.Instance{
-		InstanceSpec: statestore.InstanceSpec{ID: "i1", Incarnation: "x"}, Health: statestore.Down, DownSince: stored, BeatAt: stored - 15_000,
+		InstanceSpec: statestore.InstanceSpec{ID: "i1", Incarnation: "x"}, Verdict: statestore.Verdict{Health: statestore.Down}, DownSince: stored, BeatAt: stored - 15_000,
 	}
 	suspect, heard, well := down, down, down
 	suspect.ID, suspect.Health = "i2", statestore.Suspect

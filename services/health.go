@@ -47,10 +47,19 @@ func (s *Server) judgeHealth(ctx context.Context, watch *silences) error {
 	if len(verdicts) == 0 {
 		return nil
 	}
-	for who, health := range verdicts {
-		s.log.Info("health changed", "instance", who.Instance, "health", healthName(health))
+	changed := make(map[statestore.Owner]statestore.Verdict, len(verdicts))
+	for i := range view.Instances {
+		in := &view.Instances[i]
+		health, judged := verdicts[in.Owner()]
+		if !judged {
+			continue
+		}
+		verdict := in.Verdict
+		verdict.Health = health
+		changed[in.Owner()] = verdict
+		s.log.Info("health changed", "instance", in.ID, "health", healthName(health))
 	}
-	if err := s.store.SetHealth(ctx, lease, verdicts); err != nil {
+	if err := s.store.SetVerdicts(ctx, lease, changed); err != nil {
 		return err
 	}
 	s.fleet.nudge()

@@ -126,7 +126,7 @@ func TestThePlanIsTheBestVerdict(t *testing.T) {
 	me := statestore.Owner{Instance: "i1", Incarnation: "x"}
 	image := &fleetImage{instances: map[string]*statestore.Instance{
 		"i1": {InstanceSpec: statestore.InstanceSpec{ID: "i1", Incarnation: "x"}},
-		"i2": {InstanceSpec: statestore.InstanceSpec{ID: "i2", Incarnation: "y"}, Health: statestore.Down},
+		"i2": {InstanceSpec: statestore.InstanceSpec{ID: "i2", Incarnation: "y"}, Verdict: statestore.Verdict{Health: statestore.Down}},
 	}}
 	set := func(by statestore.Owner, age time.Duration, list string) statestore.PlacementSet {
 		return statestore.PlacementSet{By: by, Age: age, Descriptors: []byte(list)}

@@ -121,8 +121,8 @@ func (l *leased) FleetView(context.Context) (statestore.FleetView, error) {
 	return statestore.FleetView{Instances: []statestore.Instance{l.in}}, nil
 }
 
-func (l *leased) SetHealth(_ context.Context, _ statestore.Lease, verdicts map[statestore.Owner]statestore.Health) error {
-	l.in.Health = verdicts[l.in.Owner()]
+func (l *leased) SetVerdicts(_ context.Context, _ statestore.Lease, verdicts map[statestore.Owner]statestore.Verdict) error {
+	l.in.Verdict = verdicts[l.in.Owner()]
 	return nil
 }
 

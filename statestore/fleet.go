@@ -28,6 +28,33 @@ const (
 	Down    Health = "down"
 )
 
+// Breaker is the state of an instance's circuit breaker, as the health lease holder
+// keeps it.
+type Breaker string
+
+// States of a breaker. The zero value is closed: nobody has complained yet.
+const (
+	BreakerClosed    Breaker = ""
+	BreakerOpen      Breaker = "open"
+	BreakerTrial     Breaker = "trial"     // takes the one request that was granted
+	BreakerSaturated Breaker = "saturated" // open for load alone
+)
+
+// Verdict is what the health lease holder concluded of a boot: all that the others
+// decide by, and all that the next holder needs to go on.
+type Verdict struct {
+	Health  Health  `json:"health,omitempty"`
+	Breaker Breaker `json:"breaker,omitempty"`
+	// TrialTo is the process that may send the trial numbered Trial, empty while
+	// nobody may. One that was used once is used up.
+	TrialTo  string `json:"trial_to,omitempty"`
+	Trial    uint64 `json:"trial,omitempty"`
+	Openings int    `json:"openings,omitempty"` // of the breaker, in a row
+	// RampPercent is the part of the weight that is in force, 1 to 100; 0 is all
+	// of it, and less is none.
+	RampPercent int `json:"ramp_percent,omitempty"`
+}
+
 // InstanceSpec is what a worker tells at registration.
 type InstanceSpec struct {
 	ID            string            `json:"id"`
@@ -80,8 +107,8 @@ type Override struct {
 // Instance is one registered replica.
 type Instance struct {
 	InstanceSpec
+	Verdict             // of this incarnation
 	Lifecycle Lifecycle `json:"lifecycle"`
-	Health    Health    `json:"health,omitempty"`
 	Job       string    `json:"job,omitempty"` // that drains it
 	Override  Override  `json:"override"`
 
@@ -130,12 +157,19 @@ func (i *Instance) Hear(b *Heartbeat) bool {
 	return changed
 }
 
-// Judge gives the instance a new health.
-func (i *Instance) Judge(h Health, now Millis) {
-	i.Health, i.DownSince = h, 0
-	if h == Down {
-		i.DownSince = now
+// Judge gives the instance a verdict, and reports whether it is another one.
+func (i *Instance) Judge(v Verdict, now Millis) bool {
+	if v == i.Verdict {
+		return false
 	}
+	if v.Health != i.Health {
+		i.DownSince = 0
+		if v.Health == Down {
+			i.DownSince = now
+		}
+	}
+	i.Verdict = v
+	return true
 }
 
 // SamePlace reports whether both say that they are reached at the same address and
@@ -186,12 +220,12 @@ type Fleet interface {
 	// empty) and the incarnation is still the present one; otherwise
 	// InstanceChangedError, ErrStaleIncarnation or ErrUnknownInstance.
 	SetLifecycle(ctx context.Context, who Owner, change LifecycleChange) (Instance, error)
-	// SetHealth records a verdict of the holder of a lease; a lower token than
+	// SetVerdicts replaces verdicts, as the holder of a lease; a lower token than
 	// the highest seen is a LeaseHeldError. Unknown or stale instances are
 	// left out silently: they are gone.
-	SetHealth(ctx context.Context, l Lease, verdicts map[Owner]Health) error
+	SetVerdicts(ctx context.Context, l Lease, verdicts map[Owner]Verdict) error
 	// RemoveGone removes those of the boots that have been down for at least that
-	// long and sent no heartbeat since, and returns them. It is fenced as SetHealth
+	// long and sent no heartbeat since, and returns them. It is fenced as SetVerdicts
 	// is.
 	RemoveGone(ctx context.Context, l Lease, boots []Owner, after time.Duration) ([]Owner, error)
 	// SetOverride replaces the operator's word.

@@ -91,22 +91,20 @@ func (r *reader) checkJob(ref statestore.JobRef) error {
 	return nil
 }
 
-// SetHealth records verdicts of the holder of a lease.
-func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[statestore.Owner]statestore.Health) error {
+// SetVerdicts records verdicts of the holder of a lease.
+func (s *Store) SetVerdicts(ctx context.Context, l statestore.Lease, verdicts map[statestore.Owner]statestore.Verdict) error {
 	return s.write(ctx, func(w *writer) error {
 		if err := w.fenceHealth(l); err != nil {
 			return err
 		}
-		for who, health := range verdicts {
+		for who, verdict := range verdicts {
 			inst, found, err := w.find(who.Instance)
 			if err != nil {
 				return err
 			}
-			if !found || inst.Incarnation != who.Incarnation || inst.Health == health {
-				continue
+			if found && inst.Incarnation == who.Incarnation && inst.Judge(verdict, w.now) {
+				w.putInstance(inst)
 			}
-			inst.Judge(health, w.now)
-			w.putInstance(inst)
 		}
 		return nil
 	})

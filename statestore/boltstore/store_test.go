@@ -238,7 +238,7 @@ func TestEveryCallAfterCloseIsUnavailable(t *testing.T) {
 		"Heartbeats":    second(s.Heartbeats(ctx, nil)),
 		"Deregister":    s.Deregister(ctx, i1),
 		"SetLifecycle":  second(s.SetLifecycle(ctx, i1, statestore.LifecycleChange{})),
-		"SetHealth":     s.SetHealth(ctx, statestore.Lease{}, nil),
+		"SetVerdicts":   s.SetVerdicts(ctx, statestore.Lease{}, nil),
 		"SetOverride":   second(s.SetOverride(ctx, "i1", statestore.Override{})),
 		"FleetView":     second(s.FleetView(ctx)),
 		"CreateJob":     third(s.CreateJob(ctx, statestore.Job{ID: "j"}, time.Second)),

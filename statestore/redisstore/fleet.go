@@ -156,8 +156,8 @@ func (s *Store) SetOverride(ctx context.Context, id string, o statestore.Overrid
 	return inst, err
 }
 
-// SetHealth records verdicts of the holder of a lease.
-func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[statestore.Owner]statestore.Health) error {
+// SetVerdicts records verdicts of the holder of a lease.
+func (s *Store) SetVerdicts(ctx context.Context, l statestore.Lease, verdicts map[statestore.Owner]statestore.Verdict) error {
 	seen := "health token " + l.Name
 	cells := []cell{{tLeases, l.Name}, {tCounters, seen}}
 	for who := range verdicts {
@@ -167,16 +167,15 @@ func (s *Store) SetHealth(ctx context.Context, l statestore.Lease, verdicts map[
 		if err := t.fenceHealth(l, seen); err != nil {
 			return err
 		}
-		for who, health := range verdicts {
+		for who, verdict := range verdicts {
 			var inst statestore.Instance
 			found, err := t.getJSON(tInstances, who.Instance, &inst)
 			if err != nil {
 				return err
 			}
-			if !found || inst.Incarnation != who.Incarnation || inst.Health == health {
+			if !found || inst.Incarnation != who.Incarnation || !inst.Judge(verdict, t.now) {
 				continue
 			}
-			inst.Judge(health, t.now)
 			if err := t.putInstance(inst); err != nil {
 				return err
 			}

@@ -17,6 +17,7 @@ func fleetTraces() []trace {
 		{"a lifecycle changes only from where it is", fleetLifecycle},
 		{"a lifecycle is fenced by the token of the job", fleetLifecycleFenced},
 		{"health is written by the holder of the lease", fleetHealth},
+		{"a verdict is stored whole, for the boot it is about", fleetVerdicts},
 		{"only what has been down for long and silent since is removed as gone", fleetGone},
 		{"an operator's word stands until it is taken back", fleetOverride},
 		{"equal versions are equal views", fleetVersions},
@@ -265,7 +266,7 @@ func fleetVersions(w *world) {
 	step("override", true)
 	l, err := w.store.AcquireLease(w.ctx, "health", "one", time.Hour)
 	w.ok("lease", err)
-	w.ok("health", w.store.SetHealth(w.ctx, l, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Down}))
+	w.ok("health", w.store.SetVerdicts(w.ctx, l, map[statestore.Owner]statestore.Verdict{i.Owner(): {Health: statestore.Down}}))
 	step("health", true)
 	next := spec("a")
 	next.Incarnation = statestore.IncarnationDigest("next")

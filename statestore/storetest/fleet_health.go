@@ -6,6 +6,9 @@ import (
 	"berth/statestore"
 )
 
+// ill is a verdict on nothing but health.
+func ill(h statestore.Health) statestore.Verdict { return statestore.Verdict{Health: h} }
+
 func fleetHealth(w *world) {
 	w.shorten()
 	i := w.register(spec("a"))
@@ -13,18 +16,67 @@ func fleetHealth(w *world) {
 	w.ok("lease", err)
 	ghost := statestore.Owner{Instance: "ghost", Incarnation: "x"}
 	before := statestore.Owner{Instance: "a", Incarnation: "before"}
-	w.ok("health", w.store.SetHealth(w.ctx, first, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Suspect, ghost: statestore.Down, before: statestore.Down}))
+	w.ok("health", w.store.SetVerdicts(w.ctx, first, map[statestore.Owner]statestore.Verdict{i.Owner(): ill(statestore.Suspect), ghost: ill(statestore.Down), before: ill(statestore.Down)}))
 	equal(w, "health", w.instance("a").Health, statestore.Suspect)
 	equal(w, "instances", len(w.fleet().Instances), 1)
 	w.pass(w.lives.Affinity)
 	next, err := w.store.AcquireLease(w.ctx, "health", "two", time.Hour)
 	w.ok("lease", err)
-	w.ok("health", w.store.SetHealth(w.ctx, next, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Down}))
-	err = w.store.SetHealth(w.ctx, first, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Healthy})
+	w.ok("health", w.store.SetVerdicts(w.ctx, next, map[statestore.Owner]statestore.Verdict{i.Owner(): ill(statestore.Down)}))
+	err = w.store.SetVerdicts(w.ctx, first, map[statestore.Owner]statestore.Verdict{i.Owner(): ill(statestore.Healthy)})
 	refusedByLease(w, err, next.Token)
 	equal(w, "health", w.instance("a").Health, statestore.Down)
-	w.ok("health", w.store.SetHealth(w.ctx, next, map[statestore.Owner]statestore.Health{i.Owner(): statestore.Healthy}))
+	w.ok("health", w.store.SetVerdicts(w.ctx, next, map[statestore.Owner]statestore.Verdict{i.Owner(): ill(statestore.Healthy)}))
 	equal(w, "health", w.instance("a").Health, statestore.Healthy)
+}
+
+// fleetVerdicts: all of a verdict is stored at once, for the boot it is about.
+func fleetVerdicts(w *world) {
+	lease, err := w.store.AcquireLease(w.ctx, "health", "one", time.Hour)
+	w.ok("lease", err)
+	i := w.beat(w.register(spec("a")), statestore.Heartbeat{Ready: true, Running: 3})
+	other := w.register(spec("b"))
+	judge := func(v statestore.Verdict) statestore.FleetView {
+		w.Helper()
+		w.ok("judge", w.store.SetVerdicts(w.ctx, lease, map[statestore.Owner]statestore.Verdict{i.Owner(): v}))
+		return w.fleet()
+	}
+	before := w.fleet()
+	for _, v := range []statestore.Verdict{
+		{Breaker: statestore.BreakerOpen, Openings: 2},
+		{Breaker: statestore.BreakerTrial, Trial: 7, TrialTo: "process 1", Openings: 2},
+		{Breaker: statestore.BreakerSaturated, Trial: 7},
+		{Health: statestore.Down, RampPercent: -1},
+		{RampPercent: 10},
+		{RampPercent: 20},
+		{},
+	} {
+		after := judge(v)
+		if after.Version <= before.Version || after.Members <= before.Members {
+			w.Fatalf("%+v: version %d after %d, members %d after %d", v, after.Version, before.Version, after.Members, before.Members)
+		}
+		want := i
+		want.Verdict, want.DownSince = v, after.Instances[0].DownSince
+		equal(w, "the judged one", after.Instances[0], want)
+		equal(w, "the other one", after.Instances[1], other)
+		equal(w, "the verdict again", judge(v).Version, after.Version)
+		before = after
+	}
+
+	judge(statestore.Verdict{Breaker: statestore.BreakerOpen, RampPercent: 30})
+	got := w.beat(i, statestore.Heartbeat{Ready: true})
+	equal(w, "after a heartbeat", got.Verdict, statestore.Verdict{Breaker: statestore.BreakerOpen, RampPercent: 30})
+	equal(w, "after an update", w.register(spec("a")).Verdict, got.Verdict)
+	old := lease
+	old.Token--
+	err = w.store.SetVerdicts(w.ctx, old, map[statestore.Owner]statestore.Verdict{i.Owner(): {}})
+	refusedByLease(w, err, lease.Token)
+	equal(w, "after a word of an old holder", w.instance("a").Verdict, got.Verdict)
+	next := spec("a")
+	next.Incarnation = statestore.IncarnationDigest("next")
+	equal(w, "another boot", w.register(next).Verdict, statestore.Verdict{})
+	judge(statestore.Verdict{Breaker: statestore.BreakerOpen})
+	equal(w, "after a word on the boot before", w.instance("a").Verdict, statestore.Verdict{})
 }
 
 func fleetDisplaces(w *world) {
@@ -102,14 +154,14 @@ func fleetGone(w *world) {
 	lease, err := w.store.AcquireLease(w.ctx, "health", "one", time.Hour)
 	w.ok("lease", err)
 	var boots []statestore.Owner
-	verdicts := map[statestore.Owner]statestore.Health{}
+	verdicts := map[statestore.Owner]statestore.Verdict{}
 	for _, id := range []string{"down", "heard", "reborn", "returned", "suspect", "well"} {
 		i := w.register(spec(id))
 		w.beat(i, statestore.Heartbeat{Ready: true})
 		boots = append(boots, i.Owner())
-		verdicts[i.Owner()] = map[string]statestore.Health{"suspect": statestore.Suspect, "well": statestore.Healthy}[id]
+		verdicts[i.Owner()] = ill(map[string]statestore.Health{"suspect": statestore.Suspect}[id])
 		if id != "suspect" && id != "well" {
-			verdicts[i.Owner()] = statestore.Down
+			verdicts[i.Owner()] = ill(statestore.Down)
 		}
 	}
 	remove := func(l statestore.Lease, boots ...statestore.Owner) []statestore.Owner {
@@ -118,14 +170,14 @@ func fleetGone(w *world) {
 		w.ok("remove", err)
 		return removed
 	}
-	w.ok("health", w.store.SetHealth(w.ctx, lease, verdicts))
+	w.ok("health", w.store.SetVerdicts(w.ctx, lease, verdicts))
 	down := w.instance("down")
 	if down.DownSince == 0 || w.instance("well").DownSince != 0 || w.instance("suspect").DownSince != 0 {
 		w.Fatalf("down since %d", down.DownSince)
 	}
 	judge := func(boot statestore.Owner, h statestore.Health) {
 		w.Helper()
-		w.ok("health", w.store.SetHealth(w.ctx, lease, map[statestore.Owner]statestore.Health{boot: h}))
+		w.ok("health", w.store.SetVerdicts(w.ctx, lease, map[statestore.Owner]statestore.Verdict{boot: ill(h)}))
 	}
 	judge(boots[3], statestore.Healthy)
 	if got := remove(lease, boots...); w.now() < down.DownSince.Add(long) && len(got) > 0 {
