@@ -2,7 +2,7 @@ package routing
 
 // space holds the sets of one request on its stack, for pools of up to 1,024
 // instances; larger ones spill to the heap when a request narrows the choice.
-type space [4][16]uint64
+type space [3][16]uint64
 
 // choices are the instances a request may choose from: all that are eligible
 // for it, and those of them under their bound. Without restrictions these are

@@ -205,7 +205,7 @@ func (s *Snapshot) choose(stands standing, owner int, req *Request, rec *Record)
 			to, reason = owner, ReasonBound
 		}
 	case shed:
-		if to, reason = s.shedTo(hash, roomy, &room), ReasonBreaker; to < 0 {
+		if to, reason = s.shedTo(hash, roomy), ReasonBreaker; to < 0 {
 			to, reason = owner, ReasonBound
 		}
 	case replaced:

@@ -54,8 +54,9 @@ func (s *Snapshot) shedsSaturated(owner int, hash uint64, age time.Duration) boo
 // that has no more than its fair share, else to the first under its bound. Under
 // the bound alone a session would go back to the instance that its walk begins
 // with, which it was shed from before, as soon as that one is under it again.
-func (s *Snapshot) shedTo(hash uint64, roomy bitset, room *space) int {
-	calm := append(bitset(room[3][:0]), roomy...)
+func (s *Snapshot) shedTo(hash uint64, roomy bitset) int {
+	var room [16]uint64
+	calm := append(bitset(room[:0]), roomy...)
 	for w := range calm {
 		calm[w] &= s.calm[w]
 	}

@@ -246,9 +246,11 @@ func TestNoAllocations(t *testing.T) {
 	for _, n := range []int{3, 100, 1000} {
 		list := readyFleet(n)
 		list[1].Breaker = BreakerTrial
+		list[2].Breaker = BreakerSaturated
 		s := pool(t, list)
 		bound := bind(&list[0])
-		lapsed, replacedRec, gone := bound, bound, bound
+		lapsed, replacedRec, gone, shedding := bound, bound, bound, bind(&list[2])
+		shedding.BoundFor = time.Hour
 		lapsed.Lapsed, replacedRec.Incarnation, gone.Owner = true, "before", "stranger"
 		plain := Request{Key: "0b9f5c1e-session"}
 		narrow := Request{Key: plain.Key, Exclude: []string{"i0", "i2"}, Trials: []string{"i1"}, Subset: []string{list[1].Address, list[2].Address}}
@@ -260,6 +262,7 @@ func TestNoAllocations(t *testing.T) {
 			"lapsed":     func() { Decide(s, plain, lapsed) },
 			"replaced":   func() { Decide(s, plain, replacedRec) },
 			"failover":   func() { Decide(s, plain, gone) },
+			"shed":       func() { Decide(s, plain, shedding) },
 			"narrowed":   func() { Decide(s, narrow, bound) },
 			"stateless":  func() { Decide(s, Request{RequestID: "r"}, Record{}) },
 			"degraded":   func() { Degraded(s, narrow) },
