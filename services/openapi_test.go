@@ -254,6 +254,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	check("get", "/v1/instances/{id}", "200", b.call("GET", "/v1/instances/i1", "").want(200))
 	check("post", "/v1/instances/{id}/heartbeat", "200", w1.beat(1))
 	check("get", "/v1/ring", "200", b.call("GET", "/v1/ring", "").want(200))
+	check("get", "/v1/snapshot", "200", b.call("GET", "/v1/snapshot?sessions=hash", "").want(200))
 	check("get", "/v1/pools", "200", b.call("GET", "/v1/pools", "").want(200))
 	plan := doc.Components.Schemas["Preview"]
 	var foreseen any

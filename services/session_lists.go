@@ -28,12 +28,9 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 	if err != nil {
 		return nil, err
 	}
-	// Whoever may see every tenant sees all of them, unless it asks for one.
-	tenant := request(ctx).Header.Get(hdrTenant)
-	if tenant != "" || !slices.Contains(p.tenants, "*") {
-		if tenant, err = p.tenant(tenant); err != nil {
-			return nil, err
-		}
+	tenant, err := listedTenant(ctx, p)
+	if err != nil {
+		return nil, err
 	}
 	if in.Pool == "" && len(p.pools) == 1 {
 		in.Pool = p.pools[0]
@@ -53,6 +50,16 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 		out.Body.Sessions = append(out.Body.Sessions, s.sessionDocument(&views[i]))
 	}
 	return out, nil
+}
+
+// listedTenant is the tenant whose sessions a list shows: whoever may see every
+// tenant sees all of them, unless it asks for one.
+func listedTenant(ctx context.Context, p *principal) (string, error) {
+	tenant := request(ctx).Header.Get(hdrTenant)
+	if tenant == "" && slices.Contains(p.tenants, "*") {
+		return "", nil
+	}
+	return p.tenant(tenant)
 }
 
 type historyInput struct {

@@ -77,6 +77,7 @@ func TestEveryCallNeedsItsRole(t *testing.T) {
 		{"GET", "/v1/pools/default/policy", "", []string{operator}},
 		{"PUT", "/v1/pools/other/policy", `{}`, []string{operator}},
 		{"GET", "/v1/ring", "", []string{operator}},
+		{"GET", "/v1/snapshot?sessions=hash", "", []string{operator}},
 		{"POST", "/v1/drains", `{"instances":["none"]}`, []string{operator}},
 		{"GET", "/v1/jobs", "", []string{operator}},
 		{"GET", "/v1/jobs/none", "", []string{operator, worker}},
