@@ -36,6 +36,10 @@ bench: ## measure the ring and decisions beside the code, then /route against a 
 	go test -run '^$$' -bench . -benchmem ./routing/...
 	go run ./cmd/berth bench route
 
+.PHONY: scoreboard
+scoreboard: ## measure the ring beside the libraries people would pick instead; takes minutes (ARGS=--json)
+	cd routing/scoreboard && go run . $(ARGS)
+
 .PHONY: images
 images: ## build the images berth:dev and, where the Redis image is lacking, that one too
 	@.ci/images
