@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"berth/statestore"
+)
+
+// scripted is a Berth that answers a drain and looks at its job as a test says.
+type scripted struct {
+	mu     sync.Mutex
+	create int      // status of the creation
+	body   string   // of its answer
+	looks  []string // answers to looks at the job; "" is a 503; the last is repeated
+	asked  []string // bodies and paths
+	tokens []string
+}
+
+func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	s.asked = append(s.asked, r.Method+" "+r.URL.String()+" "+string(body))
+	s.tokens = append(s.tokens, r.Header.Get("X-Berth-Token"))
+	if r.Method == http.MethodPost {
+		w.WriteHeader(s.create)
+		_, _ = io.WriteString(w, s.body)
+		return
+	}
+	look := s.looks[0]
+	if len(s.looks) > 1 {
+		s.looks = s.looks[1:]
+	}
+	if look == "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, look)
+}
+
+func jobIn(state statestore.JobState, rest string) string {
+	return fmt.Sprintf(`{"id":"j1","kind":"drain","state":%q,"instances":["i1"],"progress":{"total":4,"moved":3,"skipped":{"lapsed":1}%s}}`, state, rest)
+}
+
+// runAgainst runs a command against a scripted Berth.
+func runAgainst(t *testing.T, s http.Handler, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	web := httptest.NewServer(s)
+	defer web.Close()
+	out, notes := new(output), new(output)
+	err = run(t.Context(), append(args, "--berth", web.URL+"/"), out, notes)
+	return out.String(), notes.String(), err
+}
+
+// Scripts branch on the exit code: 0 is for safe to stop alone.
+func TestWhatADrainExitsWith(t *testing.T) {
+	t.Parallel()
+	running := jobIn(statestore.JobRunning, "")
+	problem := func(code string) string { return fmt.Sprintf(`{"code":%q,"status":409,"detail":"it says why"}`, code) }
+	for name, tt := range map[string]struct {
+		create int
+		body   string
+		looks  []string
+		args   string
+		code   exitCode // 0: no error
+		fails  string   // another error
+		says   string
+	}{
+		"succeeded":                    {create: 202, body: running, looks: []string{running, jobIn(statestore.JobSucceeded, `,"prewarmed":2`)}, says: "4 of 4 sessions left i1, 2 of them prewarmed on their target\nsafe to stop\n"},
+		"partial":                      {create: 202, body: running, looks: []string{jobIn(statestore.JobPartial, `,"left":[{"instance":"i1","session":"s1","reason":"in_flight"}]`)}, code: exitPartial, says: "left on i1: s1 (in_flight)"},
+		"failed":                       {create: 202, body: running, looks: []string{jobIn(statestore.JobFailed, "")}, code: exitFailed},
+		"cancelled":                    {create: 202, body: running, looks: []string{jobIn(statestore.JobCancelled, "")}, code: exitFailed},
+		"no target":                    {create: 409, body: problem("no_target"), code: exitNoTarget, says: "berth: no_target: it says why"},
+		"another refusal":              {create: 409, body: problem("wrong_state"), fails: "wrong_state: it says why"},
+		"a refusal that is none":       {create: 502, body: "bad gateway", fails: "answered 502"},
+		"an answer that is none":       {create: 202, body: "hello", fails: "read the answer"},
+		"not waited for":               {create: 202, body: running, args: "--no-wait", says: "drain j1: running"},
+		"not waited for, and was over": {create: 200, body: jobIn(statestore.JobPartial, ""), args: "--no-wait", code: exitPartial},
+		"Berth restarts meanwhile":     {create: 202, body: running, looks: []string{"", jobIn(statestore.JobSucceeded, "")}, says: "safe to stop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &scripted{create: tt.create, body: tt.body, looks: tt.looks}
+			out, notes, err := runAgainst(t, s, append([]string{"drain", "i1"}, strings.Fields(tt.args)...)...)
+			var code exitCode
+			if errors.As(err, &code); code != tt.code {
+				t.Errorf("exit code %d, want %d: %v", code, tt.code, err)
+			}
+			if tt.code == 0 && (err != nil) != (tt.fails != "") || tt.fails != "" && !strings.Contains(err.Error(), tt.fails) {
+				t.Errorf("error %v, want %q", err, tt.fails)
+			}
+			if !strings.Contains(out+notes, tt.says) {
+				t.Errorf("prints %q and %q, want %q", out, notes, tt.says)
+			}
+		})
+	}
+}
+
+// What is asked is what the flags say, with the caller's token.
+func TestWhatADrainAsksFor(t *testing.T) {
+	t.Parallel()
+	s := &scripted{create: 202, body: jobIn(statestore.JobSucceeded, ""), looks: []string{jobIn(statestore.JobSucceeded, "")}}
+	out, _, err := runAgainst(t, s, "drain", "i1", "i2", "--mode", "linger", "--deadline", "90s", "--grace", "0s", "--at-deadline", "leave",
+		"--idle-below", "1m", "--token", "secret", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked map[string]any
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(s.asked[0], "POST /v1/drains ")), &asked); err != nil {
+		t.Fatalf("%v in %s", err, s.asked[0])
+	}
+	for name, want := range map[string]any{
+		"instances": []any{"i1", "i2"}, "mode": "linger", "deadline_ms": 90000.0, "in_flight_grace_ms": 0.0, "at_deadline": "leave",
+	} {
+		if fmt.Sprint(asked[name]) != fmt.Sprint(want) {
+			t.Errorf("%s is %v, want %v", name, asked[name], want)
+		}
+	}
+	if s.asked[1] != "GET /v1/jobs/j1?wait=2s " || s.tokens[0] != "secret" || s.tokens[1] != "secret" {
+		t.Errorf("asked %q with %q", s.asked, s.tokens)
+	}
+	if !json.Valid([]byte(out)) {
+		t.Errorf("--json prints %q", out)
+	}
+}
+
+// The lists are tables for people and the API's own JSON for scripts.
+func TestLists(t *testing.T) {
+	t.Parallel()
+	const instances = `{"instances":[{"id":"i1","pool":"p","address":"10.0.0.1:80","state":"ready","weight":100,"running":2,"waiting":1,"sessions":7,"last_heartbeat_ms":1234},` +
+		`{"id":"i2","pool":"p","state":"warming"}]}`
+	const route = `{"instance":"i1","address":"10.0.0.1:80","reason":"failover","jump":true,"previous":"i9","epoch":7,"version":3,"degraded":"panic",` +
+		`"fallbacks":[{"instance":"i2","address":"10.0.0.2:80"}]}`
+	jobs := `{"jobs":[` + jobIn(statestore.JobRunning, "") + `]}`
+	for _, tt := range []struct {
+		args   []string
+		answer string
+		says   []string
+		asks   string
+	}{
+		{[]string{"instances", "--pool", "a b"}, instances, []string{"i1", "10.0.0.1:80", "1.2s ago", "never"}, "GET /v1/instances?pool=a+b "},
+		{[]string{"jobs"}, jobs, []string{"j1", "running", "4"}, "GET /v1/jobs "},
+		{
+			[]string{"route", "s 1", "--pool", "p", "--key", "k", "--exclude", "i9:busy", "--fallbacks", "1"}, route,
+			[]string{"i1  10.0.0.1:80  (failover)  leaves i9  degraded: panic", "epoch 7, version 3", "then i2  10.0.0.2:80"},
+			"GET /route?exclude=i9%3Abusy&fallbacks=1&key=k&pool=p&session=s+1 ",
+		},
+	} {
+		s := &scripted{looks: []string{tt.answer}}
+		out, _, err := runAgainst(t, s, tt.args...)
+		if err != nil {
+			t.Fatalf("berth %v: %v", tt.args, err)
+		}
+		for _, says := range tt.says {
+			if !strings.Contains(out, says) {
+				t.Errorf("berth %v prints\n%s, want %q", tt.args, out, says)
+			}
+		}
+		if s.asked[0] != tt.asks {
+			t.Errorf("berth %v asked %q, want %q", tt.args, s.asked[0], tt.asks)
+		}
+		if out, _, err = runAgainst(t, s, append(tt.args, "--json")...); err != nil || strings.TrimSpace(out) != tt.answer {
+			t.Errorf("berth %v --json prints %q: %v", tt.args, out, err)
+		}
+	}
+}
