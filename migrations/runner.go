@@ -27,6 +27,12 @@ type Options struct {
 	Lifetimes func(pool string) statestore.Lifetimes
 	Require   func(pool string) statestore.Requirement
 
+	// Pools names the pools, and AutoRebalance says for how long an instance of one
+	// may be over its bound before it is relieved, 0 for ever. Without them nothing
+	// is rebalanced unasked.
+	Pools         func() []string
+	AutoRebalance func(pool string) time.Duration
+
 	// LongestHint is how long any process may go on naming an instance after it
 	// stopped being the owner: valid_ms and the TTL of the binding cache. Default
 	// 12 s.
@@ -66,6 +72,9 @@ const purgeEvery = time.Hour
 func (r *Runner) Run(ctx context.Context) error {
 	var jobs sync.WaitGroup
 	defer jobs.Wait()
+	if r.o.Pools != nil && r.o.AutoRebalance != nil {
+		jobs.Go(func() { r.watch(ctx) })
+	}
 	purge := time.NewTicker(purgeEvery)
 	defer purge.Stop()
 	look := time.NewTicker(r.o.Lease / 5)

@@ -14,6 +14,7 @@ type Store interface {
 	sessionStore
 	taskStore
 	statestore.Jobs
+	statestore.Leases
 	statestore.Fences
 }
 

@@ -3,7 +3,10 @@ package services
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"time"
 
 	"berth/migrations"
 	"berth/statestore"
@@ -16,6 +19,9 @@ func (s *Server) migrationOptions() migrations.Options {
 		Snapshot:    s.snapshotOf,
 		Lifetimes:   func(pool string) statestore.Lifetimes { return s.policyOf(pool).lifetimes },
 		Require:     func(pool string) statestore.Requirement { return s.policyOf(pool).require },
+
+		Pools:         func() []string { return slices.Collect(maps.Keys(s.fleet.now().pools)) },
+		AutoRebalance: func(pool string) time.Duration { return s.policyOf(pool).autoRebalance() },
 	}
 }
 

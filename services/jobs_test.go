@@ -168,3 +168,20 @@ func (b *bundle) follow(path string) (states func() []string, ended <-chan strin
 	}()
 	return func() []string { <-done; return list }, last
 }
+
+// A pool whose policy asks for it relieves an instance that stays over its bound.
+func TestAPoolRebalancesByItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick)
+	w1, _ := b.worker("i1"), b.worker("i2")
+	w1.beat(30)
+	if a := b.call("GET", "/v1/jobs", "").want(200); a.at("jobs.0") != nil {
+		t.Fatalf("unasked: %s", a.body)
+	}
+	b.call("PUT", "/v1/pools/default/policy", `{"rebalance":{"mode":"always"}}`).refused(422, "invalid")
+	b.call("PUT", "/v1/pools/default/policy", `{"rebalance":{"mode":"auto","after_ms":1000}}`).want(200)
+	eventually(t, "a rebalance begins", func() bool {
+		a := b.call("GET", "/v1/jobs", "").want(200)
+		return a.str("jobs.0.kind") == "rebalance" && a.str("jobs.0.instances.0") == "i1"
+	})
+}

@@ -26,8 +26,11 @@ type PoolPolicy struct {
 	Breaker *BreakerPolicy `json:"breaker,omitempty"`
 	Probe   *ProbePolicy   `json:"probe,omitempty"`
 	Ramp    *RampPolicy    `json:"ramp,omitempty"`
-	Panic   bool           `json:"panic,omitempty" doc:"with nobody eligible, try one that may be alive"`
-	Shed    bool           `json:"shed,omitempty" doc:"with all over their bound, answer 429 to new sessions"`
+
+	Rebalance *RebalancePolicy `json:"rebalance,omitempty"`
+
+	Panic bool `json:"panic,omitempty" doc:"with nobody eligible, try one that may be alive"`
+	Shed  bool `json:"shed,omitempty" doc:"with all over their bound, answer 429 to new sessions"`
 
 	AllowNames bool `json:"allow_names,omitempty" doc:"instances may register host names instead of ip:port"`
 
@@ -41,6 +44,12 @@ type BoundPolicy struct {
 	Percent int `json:"percent" minimum:"100" maximum:"10000"`
 	Gap     int `json:"gap" minimum:"0"`
 	Noise   int `json:"noise" minimum:"0" maximum:"1000"`
+}
+
+// RebalancePolicy is when a pool is rebalanced unasked: never, without one.
+type RebalancePolicy struct {
+	Mode    string `json:"mode" enum:"off,auto" doc:"auto relieves instances that stay over their bound"`
+	AfterMS int64  `json:"after_ms,omitempty" minimum:"1000" maximum:"86400000" doc:"for how long they may be over it; default one minute"`
 }
 
 // RingPolicy is the shape of the ring; changing it moves new sessions.
@@ -214,4 +223,16 @@ func orMillis(ms int64, otherwise time.Duration) time.Duration {
 		return time.Duration(min(ms, maxPolicyTime.Milliseconds())) * time.Millisecond
 	}
 	return otherwise
+}
+
+// defaultRebalanceAfter is how long an instance may be over its bound where a pool
+// rebalances by itself.
+const defaultRebalanceAfter = time.Minute
+
+// autoRebalance is how long an instance may be over its bound, 0 for ever.
+func (p *poolPolicy) autoRebalance() time.Duration {
+	if p.Rebalance == nil || p.Rebalance.Mode != "auto" {
+		return 0
+	}
+	return orMillis(p.Rebalance.AfterMS, defaultRebalanceAfter)
 }
