@@ -2,6 +2,7 @@ package routing
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -159,13 +160,8 @@ func (c *Circuit) fails(now time.Duration) bool {
 	if c.policy.Failures == 0 {
 		return false
 	}
-	keep := c.failed[:0]
-	for _, at := range c.failed {
-		if now-at < c.policy.Window {
-			keep = append(keep, at)
-		}
-	}
-	c.failed = append(keep, now)
+	c.failed = slices.DeleteFunc(c.failed, func(at time.Duration) bool { return now-at >= c.policy.Window })
+	c.failed = append(c.failed, now)
 	return len(c.failed) >= c.policy.Failures
 }
 
