@@ -51,6 +51,13 @@ func (s *session) inFlight(grace time.Duration) bool {
 // writers counted them, or else a quarter of its bytes.
 func (s *session) prefill() uint64 { return cmp.Or(s.tokens, s.bytes/4) }
 
+// Prefill is about how many tokens an instance computes to hold the session without
+// a KV cache of it.
+func Prefill(v *statestore.View) uint64 {
+	s := newSession(v)
+	return s.prefill()
+}
+
 // step is what a plan does with one session. A zero target unbinds it.
 type step struct {
 	session

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"berth/migrations"
 	"berth/statestore"
 )
 
@@ -16,7 +17,9 @@ type InstanceDocument struct {
 	Scheme       string            `json:"scheme,omitempty"`
 	Incarnation  string            `json:"incarnation" doc:"digest of the present boot's secret"`
 	State        string            `json:"state"`
+	Breaker      string            `json:"breaker,omitempty" doc:"open, trial or saturated; absent: closed"`
 	Weight       int               `json:"weight"`
+	RampPercent  int               `json:"ramp_percent" doc:"part of the weight that is in force"`
 	Zone         string            `json:"zone,omitempty"`
 	Rank         *int              `json:"rank,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
@@ -33,7 +36,7 @@ func instanceBody(in *statestore.Instance, image *fleetImage) InstanceDocument {
 	r := routingInstance(in)
 	return InstanceDocument{
 		ID: in.ID, Pool: in.Pool, Address: in.Address, Scheme: in.Scheme, Incarnation: in.Incarnation, State: stateName(in),
-		Weight: r.Weight, Zone: in.Zone, Rank: in.Rank, Labels: r.Labels,
+		Breaker: string(in.Breaker), Weight: r.Weight, RampPercent: percentInForce(&r), Zone: in.Zone, Rank: in.Rank, Labels: r.Labels,
 		Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting, KVUsage: in.LastBeat.KVUsage,
 		BeatMS: image.millisSince(in.BeatAt), RegisteredMS: image.millisSince(in.Registered), Job: in.Job,
 	}
@@ -83,7 +86,7 @@ type instanceInput struct {
 type getInstanceOutput struct {
 	Body struct {
 		InstanceDocument
-		SafeToStop bool      `json:"safe_to_stop"`
+		SafeToStop bool      `json:"safe_to_stop" doc:"it is drained"`
 		Because    []because `json:"because" doc:"what stands against it"`
 		DrainCost  drainCost `json:"drain_cost" doc:"what moving its sessions means"`
 	}
@@ -91,7 +94,7 @@ type getInstanceOutput struct {
 
 type because struct {
 	Reason string `json:"reason" enum:"sessions,in_flight,job,unknown_in_flight"`
-	Count  int    `json:"count"`
+	Count  int    `json:"count" doc:"of job: 1 while a job drains it, 0 if none does, and it may be given sessions at any time"`
 }
 
 type drainCost struct {
@@ -123,17 +126,18 @@ func (s *Server) getInstance(ctx context.Context, in *instanceInput) (*getInstan
 		}
 		if v.Live() {
 			out.Body.DrainCost.Sessions++
-			out.Body.DrainCost.Tokens += v.Tokens
+			out.Body.DrainCost.Tokens += migrations.Prefill(&v)
 		}
 	}
 	out.Body.Sessions = &out.Body.DrainCost.Sessions
-	out.Body.Because = reasonsAgainst(instance, out.Body.DrainCost.Sessions)
-	out.Body.SafeToStop = instance.Lifecycle == statestore.Drained || len(out.Body.Because) == 0
+	out.Body.SafeToStop = instance.Lifecycle == statestore.Drained
+	out.Body.Because = s.reasonsAgainst(instance, out.Body.DrainCost.Sessions)
 	return out, nil
 }
 
-// reasonsAgainst says why an instance is not safe to stop.
-func reasonsAgainst(in *statestore.Instance, sessions int) []because {
+// reasonsAgainst says why an instance is not safe to stop. One that is not drained
+// always has a reason: that nothing is there at this moment promises nothing.
+func (s *Server) reasonsAgainst(in *statestore.Instance, sessions int) []because {
 	list := []because{}
 	if in.Lifecycle == statestore.Drained {
 		return list
@@ -141,16 +145,18 @@ func reasonsAgainst(in *statestore.Instance, sessions int) []because {
 	if sessions > 0 {
 		list = append(list, because{"sessions", sessions})
 	}
+	age := s.fleet.now().millisSince(in.BeatAt)
 	switch flying := in.LastBeat.Running + in.LastBeat.Waiting; {
-	case in.BeatAt == 0:
+	case age == nil || *age > s.options.DownAfter.Milliseconds():
 		list = append(list, because{"unknown_in_flight", 1})
 	case flying > 0:
 		list = append(list, because{"in_flight", flying})
 	}
-	if in.Job != "" {
-		list = append(list, because{"job", 1})
+	jobs := 0
+	if in.Lifecycle == statestore.Draining {
+		jobs = 1
 	}
-	return list
+	return append(list, because{"job", jobs})
 }
 
 // instanceFor finds an instance that the bearer may see and change.

@@ -185,3 +185,39 @@ func TestAPoolRebalancesByItself(t *testing.T) {
 		return a.str("jobs.0.kind") == "rebalance" && a.str("jobs.0.instances.0") == "i1"
 	})
 }
+
+// Only a drained instance is safe to stop; any other one has a reason against it.
+func TestOnlyDrainedIsSafeToStop(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick)
+	w1, w2 := b.worker("i1"), b.worker("i2")
+	says := func(want string) {
+		t.Helper()
+		a := b.call("GET", "/v1/instances/i1", "").want(200)
+		got := a.str("safe_to_stop")
+		for i := 0; a.at(fmt.Sprintf("because.%d", i)) != nil; i++ {
+			got += fmt.Sprintf(" %s:%s", a.str(fmt.Sprintf("because.%d.reason", i)), a.str(fmt.Sprintf("because.%d.count", i)))
+		}
+		if got != want {
+			t.Errorf("says %q, want %q", got, want)
+		}
+	}
+	says("false job:0")
+	b.crowd(2, w1, w2)
+	w1.beat(3)
+	says("false sessions:2 in_flight:3 job:0")
+	job := b.call("POST", "/v1/drains", `{"instances":["i1"],"in_flight_grace_ms":0}`).want(202).str("id")
+	eventually(t, "its sessions have moved", func() bool {
+		return b.call("GET", "/v1/jobs/"+job, "").want(200).str("progress.moved") == "2"
+	})
+	says("false in_flight:3 job:1")
+	eventually(t, "it is drained", func() bool { return w1.beat(0).str("state") == "drained" })
+	says("true")
+	if a := b.call("GET", "/v1/instances/i2", "").want(200); a.str("drain_cost.sessions") != "2" || a.str("drain_cost.tokens") == "" {
+		t.Errorf("cost of draining i2: %s", a.body)
+	}
+	b.call("PUT", "/v1/instances/i3", `{"address":"10.0.0.3:80"}`).want(200)
+	if a := b.call("GET", "/v1/instances/i3", "").want(200); a.str("because.0.reason") != "unknown_in_flight" {
+		t.Errorf("never heard of: %s", a.body)
+	}
+}
