@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -127,4 +129,18 @@ func ringHash(v *statestore.View) uint64 {
 		return xxhash.Sum64String(v.Key.ID)
 	}
 	return binary.BigEndian.Uint64(v.AffinityKey[:8])
+}
+
+// InForce is the policy as decisions follow it, and the idle time after which a
+// binding lapses.
+func (p *PoolPolicy) InForce() (routing.Policy, time.Duration, error) {
+	doc, err := json.Marshal(p)
+	if err != nil {
+		return routing.Policy{}, 0, fmt.Errorf("render the policy: %w", err)
+	}
+	parsed, err := parsePolicy(doc)
+	if err != nil {
+		return routing.Policy{}, 0, err
+	}
+	return parsed.routing, parsed.lifetimes.Affinity, nil
 }

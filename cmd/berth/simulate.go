@@ -13,6 +13,7 @@ import (
 	"berth/cmd/berth/internal/scoreboard"
 	"berth/cmd/berth/internal/simulate"
 	"berth/cmd/berth/internal/trace"
+	"berth/services"
 )
 
 // simulateCmd answers "what if", offline and in virtual time.
@@ -43,6 +44,12 @@ type simulateCmd struct {
 	DecodeTPS   *float64       `name:"decode-tps" help:"Tokens a second of an answer."`
 	CacheBlocks *int           `help:"KV cache of an instance, in blocks of 512 tokens."`
 
+	From  string `placeholder:"URL" help:"Play the live fleet of this Berth: its instances, policy and sessions, their ids hashed."`
+	Token string `env:"BERTH_TOKEN" help:"Token of the caller, an operator."`
+	Pool  string `help:"Pool of the live fleet."`
+	Check string `placeholder:"JOB" help:"Print what the simulation predicts for a drain that was really made beside what it did; needs --from."`
+
+	Tune    bool   `help:"Search ring points, bound, maximum age, ramp and pace for the scenario, and print what each costs."`
 	Compare bool   `help:"Play random, modulo, a plain ring and a bounded ring beside it."`
 	Plot    string `type:"path" placeholder:"FILE" help:"Draw the run into this .html or .svg file."`
 	JSON    bool   `help:"Print JSON for scripts."`
@@ -53,6 +60,12 @@ func (c *simulateCmd) Run(ctx context.Context, std *streams) error {
 	input, err := c.input(ctx)
 	if err != nil {
 		return err
+	}
+	switch {
+	case c.Check != "":
+		return c.check(ctx, std, input)
+	case c.Tune:
+		return c.tune(ctx, std, input)
 	}
 	draw, err := c.drawer()
 	if err != nil {
@@ -78,18 +91,23 @@ func (c *simulateCmd) Run(ctx context.Context, std *streams) error {
 // simulation is a scenario with what is played in it.
 type simulation struct {
 	scenario simulate.Scenario
-	trace    *trace.Trace // nil: a synthetic population
+	trace    *trace.Trace    // nil: not a trace
+	fleet    *simulate.Fleet // nil: not a live fleet
+	policy   services.PoolPolicy
 }
 
 func (s *simulation) run(ctx context.Context, others []string, tell func(string, int, int)) (*simulate.Report, error) {
-	if s.trace != nil {
+	switch {
+	case s.fleet != nil:
+		return simulate.RunFleet(ctx, s.scenario, s.fleet, others, tell)
+	case s.trace != nil:
 		return simulate.RunTrace(ctx, s.scenario, *s.trace, others, tell)
 	}
 	return simulate.Run(ctx, s.scenario, others, tell)
 }
 
 // input reads the scenario, from the file and then from the flags.
-func (c *simulateCmd) input(_ context.Context) (*simulation, error) {
+func (c *simulateCmd) input(ctx context.Context) (*simulation, error) {
 	file := new(simulate.File)
 	if c.Scenario != "" {
 		f, err := os.Open(c.Scenario)
@@ -111,7 +129,16 @@ func (c *simulateCmd) input(_ context.Context) (*simulation, error) {
 	if c.Trace != "" && c.Sessions != nil || file.Trace != "" && file.Sessions != nil {
 		return nil, errors.New("a trace brings its own sessions: want --trace or --sessions")
 	}
-	if c.Sessions == nil && file.Sessions == nil {
+	switch {
+	case c.Check != "" && c.From == "":
+		return nil, errors.New("--check needs --from: the job is read there")
+	case c.From != "" && (file.Trace != "" || c.Sessions != nil || c.Instances != nil):
+		return nil, errors.New("--from brings its own instances and sessions: want it without --trace, --sessions and --instances")
+	case c.From != "":
+		if err := c.loadFleet(ctx, s); err != nil {
+			return nil, err
+		}
+	case c.Sessions == nil && file.Sessions == nil:
 		if err := s.loadTrace(file.Trace); err != nil {
 			return nil, err
 		}

@@ -36,6 +36,7 @@ type books struct {
 	loads       []load // by instance, whole run
 	spanned     []load // by instance, since the last sample
 	prewarm     int    // blocks built ahead of a turn
+	answered    int    // tokens of answers
 	ttft        histogram
 	early       int
 	probe       []string // keys whose first choice is followed
@@ -236,6 +237,7 @@ func (b *books) served(e *engine, t turn, hit kvsim.Hit, ttft time.Duration) {
 		to.Ideal += t.seen
 		to.Hits += hit.Blocks
 	}
+	b.answered += t.output
 	b.ttft.add(ttft)
 }
 

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -119,23 +120,58 @@ func newEngine(sc *Scenario, load workload, pol placer) (*engine, error) {
 		e.sessions[i].owner, e.sessions[i].last = nobody, nobody
 	}
 	e.next, e.more = load.next()
-	for i := range sc.Instances {
+	e.now = -sc.Warmup
+	for i := range sc.Fleet {
+		e.rejoin(&sc.Fleet[i])
+	}
+	for i := range sc.Instances - len(sc.Fleet) {
 		e.join(sc.weight(i), false)
 	}
+	if l, ok := load.(*live); ok {
+		l.place(e)
+	}
 	return e, e.publish()
+}
+
+// rejoin takes an instance over from a live fleet.
+func (e *engine) rejoin(r *Replica) {
+	in := &instance{id: r.ID, zone: r.Zone, weight: r.Weight, room: cmp.Or(r.MaxRunning, max(1, e.sc.Worker.MaxRunning*r.Weight/100))}
+	e.enter(in, false)
+	in.health.percent = cmp.Or(r.RampPercent, 100)
+	if in.state = r.State; in.state == routing.Draining {
+		in.state = routing.Cordoned // its job is not played: it keeps what it has
+	}
+	switch in.state {
+	case routing.Suspect:
+		in.health.verdict = routing.HealthSuspect
+	case routing.Warming:
+		in.state, in.health.percent = routing.Ready, routing.RampQueued
+	case routing.Unknown, routing.Drained, routing.Down:
+		in.alive, in.health.verdict = false, routing.HealthDown
+	}
 }
 
 // join adds an instance. A newcomer of a running pool ramps up.
 func (e *engine) join(weight int, newcomer bool) *instance {
 	n := len(e.fleet)
-	in := &instance{
-		id: "i" + strconv.Itoa(n+1), zone: string(rune('a' + n%e.sc.Zones)), weight: weight, index: int32(n),
-		room: max(1, e.sc.Worker.MaxRunning*weight/100),
+	in := &instance{id: "i" + strconv.Itoa(n+1), zone: string(rune('a' + n%e.sc.Zones)), weight: weight, room: max(1, e.sc.Worker.MaxRunning*weight/100)}
+	for next := n + 2; e.known(in.id); next++ {
+		in.id = "i" + strconv.Itoa(next)
 	}
+	e.enter(in, newcomer)
+	return in
+}
+
+func (e *engine) known(id string) bool {
+	_, known := e.index[id]
+	return known
+}
+
+func (e *engine) enter(in *instance, newcomer bool) {
+	in.index = int32(len(e.fleet))
 	e.fleet = append(e.fleet, in)
 	e.index[in.id] = in.index
 	e.boot(in, newcomer)
-	return in
 }
 
 // boot starts an instance with an empty cache.

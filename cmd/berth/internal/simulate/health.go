@@ -81,10 +81,10 @@ func (e *engine) judge() (changed bool) {
 		switch {
 		case verdict == routing.HealthDown:
 			in.state = routing.Down
-		case in.state == routing.Draining: // a suspect one is drained all the same
+		case in.state == routing.Draining || in.state == routing.Cordoned: // also while suspect
 		case verdict == routing.HealthSuspect:
 			in.state = routing.Suspect
-		default:
+		case in.state == routing.Suspect || in.state == routing.Down:
 			in.state = routing.Ready
 		}
 		changed = true

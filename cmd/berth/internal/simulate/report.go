@@ -45,6 +45,8 @@ type Outcome struct {
 	StdDevMean float64  `json:"stddev_mean_load"`
 	HitRate    float64  `json:"hit_rate"`
 	JumpRate   float64  `json:"jump_rate"`
+
+	computedTokens, answeredTokens int
 }
 
 // Effect is what one event did, up to the next.
@@ -102,7 +104,7 @@ func (b *books) outcome(policy string) Outcome {
 		LiveJumps: t.LiveJumps, FailedTries: t.Failed, Refused: t.Refused, MovedEarly: b.early,
 		MeanTTFTMS: b.ttft.mean().Milliseconds(), P99TTFTMS: b.ttft.quantile(0.99).Milliseconds(), MostWaiting: b.waitingMost,
 		PeakMaxMean: figures.Round(b.peak), PeakAt: b.peakAt.String(), Series: b.samples,
-		Events:  []Effect{},
+		Events: []Effect{}, computedTokens: (t.Blocks - t.Hits) * blockTokens, answeredTokens: b.answered,
 		MaxMean: figures.Round(most), StdDevMean: figures.Round(deviation),
 		HitRate: figures.Ratio(t.Hits, t.Blocks), JumpRate: figures.Ratio(t.Jumps, t.Continued),
 	}

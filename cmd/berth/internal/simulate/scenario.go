@@ -13,11 +13,12 @@ import (
 // Scenario is everything a simulation depends on: two runs of one scenario are
 // equal to the last digit.
 type Scenario struct {
-	Instances int   // at the start: i1, i2, … of weight 100
-	Zones     int   // they are dealt out over zones a, b, …
-	Weights   []int // dealt out likewise; 100 where there are none
-	Sessions  int   // of the synthetic population; ignored where a trace or a live fleet is played
-	Keys      int   // affinity keys the sessions share; 0 gives each its own
+	Instances int       // at the start: i1, i2, … of weight 100
+	Zones     int       // they are dealt out over zones a, b, …
+	Weights   []int     // dealt out likewise; 100 where there are none
+	Fleet     []Replica // a live fleet, instead of the three above
+	Sessions  int       // of the synthetic population; ignored where a trace or a live fleet is played
+	Keys      int       // affinity keys the sessions share; 0 gives each its own
 	Zipf      float64
 	Seed      uint64
 
@@ -242,7 +243,10 @@ func parseWho(text string) (Who, error) {
 
 // weight of the i-th instance, counted from 0.
 func (s *Scenario) weight(i int) int {
-	if len(s.Weights) == 0 {
+	switch {
+	case i < len(s.Fleet):
+		return s.Fleet[i].Weight
+	case len(s.Weights) == 0:
 		return 100
 	}
 	return s.Weights[i%len(s.Weights)]

@@ -148,12 +148,17 @@ func (p *synthetic) next() (moment, bool) {
 }
 
 func (p *synthetic) think(s, turn int32) (time.Duration, bool) {
-	more := p.busy(s)
-	turns := meanTurns * max(more, 0.25) // everybody asks once
-	if turn+1 >= mostTurns || p.draw(s, turn, drawEnd) < 1/turns {
+	return think(p.seed, s, turn, p.busy(s))
+}
+
+// think draws whether a session that asks so much more often than the average
+// goes on after a turn, and when.
+func think(seed uint64, s, turn int32, more float64) (time.Duration, bool) {
+	turns := meanTurns * max(more, 1.0/meanTurns) // everybody asks once
+	if turn+1 >= mostTurns || draw(seed, s, turn, drawEnd) < 1/turns {
 		return 0, false
 	}
-	pause := -math.Log(1-p.draw(s, turn, drawThought)) * float64(meanThought) / max(1, more)
+	pause := -math.Log(1-draw(seed, s, turn, drawThought)) * float64(meanThought) / max(1, more)
 	return time.Duration(pause), true
 }
 
@@ -185,9 +190,13 @@ const (
 	drawAnswer
 )
 
-// draw is a number of 0 to below 1 that depends on nothing but its arguments.
 func (p *synthetic) draw(session, turn int32, what uint64) float64 {
-	x := mix(p.seed + mix(uint64(uint32(session))<<32|uint64(uint32(turn))<<3|what))
+	return draw(p.seed, session, turn, what)
+}
+
+// draw is a number of 0 to below 1 that depends on nothing but its arguments.
+func draw(seed uint64, session, turn int32, what uint64) float64 {
+	x := mix(seed + mix(uint64(uint32(session))<<32|uint64(uint32(turn))<<3|what))
 	return float64(x>>11) / (1 << 53)
 }
 

@@ -1,0 +1,186 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"berth/cmd/berth/internal/figures"
+)
+
+// Knob is a setting that a search turns.
+type Knob struct {
+	Name   string
+	Values []float64
+	set    func(*Scenario, float64)
+	get    func(*Scenario) float64
+}
+
+// knobs are turned in this order; durations are in seconds.
+var knobs = []Knob{
+	{
+		"ring points", []float64{128, 256, 512, 1024},
+		func(s *Scenario, v float64) { s.Policy.Ring.Points = int(v) },
+		func(s *Scenario) float64 { return float64(s.Policy.Ring.Points) },
+	}, {
+		"bound %", []float64{110, 125, 150, 200, noBound},
+		func(s *Scenario, v float64) { s.Policy.Bound.Percent = int(v) },
+		func(s *Scenario) float64 { return float64(s.Policy.Bound.Percent) },
+	}, {
+		"max age s", []float64{0, 300, 900},
+		func(s *Scenario, v float64) { s.Policy.MaxAge = seconds(v) },
+		func(s *Scenario) float64 { return s.Policy.MaxAge.Seconds() },
+	}, {
+		"ramp s", []float64{0, 30, 60, 180},
+		func(s *Scenario, v float64) { s.Policy.Ramp.Over = seconds(v) },
+		func(s *Scenario) float64 { return s.Policy.Ramp.Over.Seconds() },
+	}, {
+		"drain pace /s", []float64{20, 50, 200, 1000},
+		func(s *Scenario, v float64) { s.Move.SessionsPerS = v },
+		func(s *Scenario) float64 { return s.Move.SessionsPerS },
+	},
+}
+
+// Tried is one value of a knob, with the others as they were best so far.
+type Tried struct {
+	Knob       string  `json:"knob"`
+	Value      float64 `json:"value"`
+	Chosen     bool    `json:"chosen"`
+	Cost       float64 `json:"cost"`
+	MaxMean    float64 `json:"max_mean_load"`
+	Peak       float64 `json:"peak_max_mean_load"`
+	LiveJumps  int     `json:"live_jumps"`
+	Recomputed int     `json:"recomputed_tokens"`
+	Prewarmed  int     `json:"prewarmed_tokens"`
+	MeanTTFTMS int64   `json:"mean_ttft_ms"`
+	P99TTFTMS  int64   `json:"p99_ttft_ms"`
+}
+
+// Tuning is a search and what it recommends.
+type Tuning struct {
+	Tried       []Tried  `json:"tried"`
+	Recommended Scenario `json:"-"`
+	Before      float64  `json:"cost_before"`
+	After       float64  `json:"cost_after"`
+}
+
+// worthIt is by how much a value has to beat the present one: less is chance.
+const worthIt = 0.005
+
+// Tune turns one knob after the other and keeps what costs least. A cost is
+// seconds a turn: those an instance computes, prefill, prewarm and answer, times
+// max/mean, because a pool is sized for its busiest instance; and those a user
+// waits for the first token on average.
+func Tune(ctx context.Context, sc Scenario, play func(context.Context, Scenario) (*Report, error), tell func(done, of int)) (*Tuning, error) {
+	of := 1
+	for _, k := range knobs {
+		of += len(k.Values)
+	}
+	t, done := &Tuning{Recommended: sc}, 0
+	measure := func(sc Scenario) (Tried, error) {
+		r, err := play(ctx, sc)
+		if err != nil {
+			return Tried{}, err
+		}
+		done++
+		tell(done, of)
+		return newTried(&sc, r), nil
+	}
+	best, err := measure(sc)
+	if err != nil {
+		return nil, err
+	}
+	t.Before = best.Cost
+	for _, k := range knobs {
+		if best, err = t.turn(k, best, measure); err != nil {
+			return nil, err
+		}
+	}
+	t.After = best.Cost
+	tell(of, of)
+	return t, nil
+}
+
+// turn tries a knob's values and keeps the best.
+func (t *Tuning) turn(k Knob, best Tried, measure func(Scenario) (Tried, error)) (Tried, error) {
+	present := k.get(&t.Recommended)
+	chosen, winner := present, best
+	first := len(t.Tried)
+	for _, v := range withValue(k.Values, present) {
+		tried := best
+		if v != present {
+			sc := t.Recommended
+			k.set(&sc, v)
+			var err error
+			if tried, err = measure(sc); err != nil {
+				return Tried{}, fmt.Errorf("try %s %v: %w", k.Name, v, err)
+			}
+		}
+		tried.Knob, tried.Value, tried.Chosen = k.Name, v, false
+		t.Tried = append(t.Tried, tried)
+		if tried.Cost < winner.Cost && tried.Cost < best.Cost*(1-worthIt) {
+			chosen, winner = v, tried
+		}
+	}
+	for i := first; i < len(t.Tried); i++ {
+		t.Tried[i].Chosen = t.Tried[i].Value == chosen
+	}
+	k.set(&t.Recommended, chosen)
+	return winner, nil
+}
+
+// withValue puts the present value among the others, which are in order.
+func withValue(values []float64, present float64) (list []float64) {
+	for i, v := range values {
+		if present < v && (i == 0 || present > values[i-1]) {
+			list = append(list, present)
+		}
+		list = append(list, v)
+	}
+	if present > values[len(values)-1] {
+		list = append(list, present)
+	}
+	return list
+}
+
+func newTried(sc *Scenario, r *Report) Tried {
+	w := &sc.Worker
+	computed := float64(r.computedTokens+r.PrewarmedTokens)/w.PrefillTPS + float64(r.answeredTokens)/w.DecodeTPS
+	wait := (time.Duration(r.MeanTTFTMS) * time.Millisecond).Seconds()
+	return Tried{
+		Cost:    figures.Round(computed/float64(max(1, r.Turns))*r.MaxMean + wait),
+		MaxMean: r.MaxMean, Peak: r.PeakMaxMean, LiveJumps: r.LiveJumps, Recomputed: r.RecomputedTokens, Prewarmed: r.PrewarmedTokens,
+		MeanTTFTMS: r.MeanTTFTMS, P99TTFTMS: r.P99TTFTMS,
+	}
+}
+
+// WriteTable writes what was tried.
+func (t *Tuning) WriteTable(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	figures.Row(table, "", "knob", "value", "cost", "max/mean", "peak", "live jumps", "recomputed", "prewarmed", "first token", "p99")
+	last := ""
+	for _, x := range t.Tried {
+		mark, name := "", ""
+		if x.Chosen {
+			mark = "*"
+		}
+		if x.Knob != last {
+			last, name = x.Knob, x.Knob
+		}
+		value := strconv.FormatFloat(x.Value, 'f', -1, 64)
+		if x.Knob == "bound %" && x.Value == noBound {
+			value = "none"
+		}
+		figures.Row(table, mark, name, value, decimal(x.Cost), decimal(x.MaxMean), decimal(x.Peak), strconv.Itoa(x.LiveJumps),
+			figures.Short(x.Recomputed), figures.Short(x.Prewarmed), millis(x.MeanTTFTMS), millis(x.P99TTFTMS))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nCost: seconds a turn that instances compute, times max/mean, and that users wait for the first token.\n"+
+		"The starting policy costs %.3f, the recommended one %.3f (* marks what it has; less than %.1f %% is chance).\n", t.Before, t.After, 100*worthIt)
+	return err
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/cmd/berth/internal/progress"
+	"berth/cmd/berth/internal/simulate"
+	"berth/routing"
+	"berth/services"
+	"berth/statestore"
+)
+
+// fleetAnswer is GET /v1/snapshot, as far as a simulation needs it.
+type fleetAnswer struct {
+	Policy    services.PoolPolicy `json:"policy"`
+	Instances []struct {
+		ID          string        `json:"id"`
+		State       routing.State `json:"state"`
+		Weight      int           `json:"weight"`
+		RampPercent int           `json:"ramp_percent"`
+		Zone        string        `json:"zone"`
+		MaxRunning  int           `json:"max_running"`
+	} `json:"instances"`
+	Sessions []struct {
+		Ring   string `json:"ring"`
+		Owner  string `json:"owner"`
+		Live   bool   `json:"live"`
+		Turns  int    `json:"turns"`
+		Tokens int    `json:"tokens"`
+		Age    millis `json:"age_ms"`
+		Idle   millis `json:"idle_ms"`
+		Bound  millis `json:"bound_ms"`
+		Moved  *struct {
+			From string `json:"from"`
+			Age  millis `json:"age_ms"`
+		} `json:"moved"`
+	} `json:"sessions"`
+	Cursor string `json:"cursor"`
+}
+
+// millis is a duration as the API writes it.
+type millis int64
+
+func (m millis) duration() time.Duration { return time.Duration(m) * time.Millisecond }
+
+func (c *simulateCmd) remote() *RemoteFlags { return &RemoteFlags{URL: c.From, Token: c.Token} }
+
+// loadFleet reads the live fleet, page by page.
+func (c *simulateCmd) loadFleet(ctx context.Context, s *simulation) error {
+	s.fleet = new(simulate.Fleet)
+	query := url.Values{"sessions": {"hash"}}
+	if c.Pool != "" {
+		query.Set("pool", c.Pool)
+	}
+	for first := true; ; first = false {
+		body, err := c.remote().call(ctx, "GET", "/v1/snapshot?"+query.Encode(), nil)
+		if err != nil {
+			return fmt.Errorf("read the live fleet: %w", err)
+		}
+		var page fleetAnswer
+		if err := json.Unmarshal(body, &page); err != nil {
+			return fmt.Errorf("read the live fleet: %w", err)
+		}
+		if first {
+			if err := s.adopt(&page); err != nil {
+				return err
+			}
+		}
+		if err := addSessions(s.fleet, &page); err != nil {
+			return fmt.Errorf("read the live fleet: %w", err)
+		}
+		if page.Cursor == "" {
+			return nil
+		}
+		query.Set("cursor", page.Cursor)
+	}
+}
+
+// adopt takes policy and instances over.
+func (s *simulation) adopt(page *fleetAnswer) (err error) {
+	s.policy = page.Policy
+	if s.scenario.Policy, s.scenario.Affinity, err = page.Policy.InForce(); err != nil {
+		return fmt.Errorf("policy of the live fleet: %w", err)
+	}
+	for _, in := range page.Instances {
+		percent := in.RampPercent
+		if percent == 0 {
+			percent = routing.RampQueued
+		}
+		s.fleet.Replicas = append(s.fleet.Replicas, simulate.Replica{
+			ID: in.ID, Zone: in.Zone, Weight: in.Weight, State: in.State, RampPercent: percent, MaxRunning: in.MaxRunning,
+		})
+	}
+	return nil
+}
+
+func addSessions(f *simulate.Fleet, page *fleetAnswer) error {
+	for _, x := range page.Sessions {
+		hash, err := strconv.ParseUint(x.Ring, 16, 64)
+		if err != nil {
+			return fmt.Errorf("a session stands at %q on the ring: %w", x.Ring, err)
+		}
+		s := simulate.Stored{
+			Hash: hash, Owner: x.Owner, Live: x.Live, Turns: x.Turns, Tokens: x.Tokens,
+			Age: x.Age.duration(), Idle: x.Idle.duration(), Bound: x.Bound.duration(),
+		}
+		if x.Moved != nil {
+			s.Moved = &simulate.Moved{From: x.Moved.From, Ago: x.Moved.Age.duration()}
+		}
+		f.Sessions = append(f.Sessions, s)
+	}
+	return nil
+}
+
+// check prints what is predicted for a drain beside what it did.
+func (c *simulateCmd) check(ctx context.Context, std *streams, input *simulation) error {
+	body, err := c.remote().call(ctx, "GET", "/v1/jobs/"+url.PathEscape(c.Check), nil)
+	if err != nil {
+		return fmt.Errorf("read job %s: %w", c.Check, err)
+	}
+	var job jobAnswer
+	if err := json.Unmarshal(body, &job); err != nil {
+		return fmt.Errorf("read job %s: %w", c.Check, err)
+	}
+	switch {
+	case job.Kind != "drain":
+		return fmt.Errorf("job %s is a %s: only drains are checked", job.ID, job.Kind)
+	case !job.State.Ended():
+		return fmt.Errorf("job %s is %s: wait until it has ended", job.ID, strings.ToLower(string(job.State)))
+	case job.State == statestore.JobCancelled:
+		return fmt.Errorf("job %s was cancelled: it moved what it happened to reach", job.ID)
+	}
+	p := &job.Progress
+	done := simulate.Job{
+		ID: job.ID, Instances: job.Instances, Age: time.Duration(job.AgeMS) * time.Millisecond,
+		Moved: p.Moved, Targets: p.Targets, PrewarmedTokens: int(p.PrewarmedTokens), //nolint:gosec // a sum of prompts
+	}
+	checked, err := simulate.CheckDrain(input.scenario, input.fleet, done)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(std, checked)
+	}
+	return checked.WriteTable(std.out)
+}
+
+// tune prints the policy that the scenario asks for.
+func (c *simulateCmd) tune(ctx context.Context, std *streams, input *simulation) error {
+	bar := progress.New(std.err, "tuning", 0)
+	tuned, err := simulate.Tune(ctx, input.scenario, func(ctx context.Context, sc simulate.Scenario) (*simulate.Report, error) {
+		one := *input
+		one.scenario = sc
+		return one.run(ctx, nil, func(string, int, int) {})
+	}, func(done, of int) { bar.Set(done, of) })
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	policy := input.policy
+	r := &tuned.Recommended
+	points, over := r.Policy.Ring.Points, r.Policy.Ramp.Over.Milliseconds()
+	if policy.Ring == nil {
+		policy.Ring = new(services.RingPolicy)
+	}
+	policy.Ring.Points, policy.MaxAgeMS = points, r.Policy.MaxAge.Milliseconds()
+	policy.Bound = &services.BoundPolicy{Percent: r.Policy.Bound.Percent, Gap: r.Policy.Bound.Gap, Noise: r.Policy.Bound.Noise}
+	if policy.Ramp == nil {
+		policy.Ramp = new(services.RampPolicy)
+	}
+	policy.Ramp.OverMS = &over
+	if c.JSON {
+		return printJSON(std, struct {
+			*simulate.Tuning
+			Policy services.PoolPolicy `json:"policy"`
+			Pace   float64             `json:"drain_sessions_per_s"`
+		}{tuned, policy, r.Move.SessionsPerS})
+	}
+	if err := tuned.WriteTable(std.out); err != nil {
+		return err
+	}
+	doc, err := json.Marshal(policy)
+	if err != nil {
+		return fmt.Errorf("render the policy: %w", err)
+	}
+	_, err = fmt.Fprintf(std.out, "\nPUT /v1/pools/{pool}/policy\n%s\ndrains: \"pace\":{\"sessions_per_s\":%v}\n", doc, r.Move.SessionsPerS)
+	return err
+}

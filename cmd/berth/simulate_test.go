@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/cmd/berth/internal/simulate"
+	"berth/services"
+	"berth/statestore/boltstore"
+)
+
+// liveBerth is a server with three instances and some sessions on them.
+type liveBerth struct {
+	t            testing.TB
+	remote       RemoteFlags
+	incarnations map[string]string
+}
+
+func startBerth(t testing.TB) *liveBerth {
+	t.Helper()
+	store, err := boltstore.Open(t.Context(), filepath.Join(t.TempDir(), "berth.db"), boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := startLocal(t.Context(), store, anyPort, func(o *services.Options) {
+		o.HintValid, o.CacheTTL = 50*time.Millisecond, 50*time.Millisecond
+		o.SuspectAfter, o.DownAfter = time.Hour, time.Hour // a busy machine is no dead instance
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.stop(); err != nil {
+			t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &liveBerth{t: t, remote: RemoteFlags{URL: server.url()}, incarnations: map[string]string{}}
+	for i := range 3 {
+		id := fmt.Sprintf("i%d", i+1)
+		answer := b.call("PUT", "/v1/instances/"+id, map[string]any{"address": fmt.Sprintf("10.0.0.%d:8000", i+1), "zone": "z", "max_running": 64})
+		b.incarnations[id] = answer["incarnation"].(string)
+		b.call("POST", "/v1/instances/"+id+"/heartbeat", map[string]any{"incarnation": b.incarnations[id], "ready": true, "running": 0, "waiting": 0})
+	}
+	for i := range 60 {
+		session := fmt.Sprintf("chat-%d", i)
+		hint := b.call("GET", "/route?session="+session, nil)
+		owner := hint["instance"].(string)
+		b.call("POST", "/v1/sessions/"+session+"/turns", map[string]any{
+			"op": "o", "handle": hint["handle"], "instance": owner, "incarnation": b.incarnations[owner],
+			"turns": []any{map[string]any{"value": "hello", "tokens": 700}},
+		})
+	}
+	return b
+}
+
+func (b *liveBerth) call(method, path string, body any) map[string]any {
+	b.t.Helper()
+	answer, err := b.remote.call(b.t.Context(), method, path, body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(answer, &doc); err != nil {
+		b.t.Fatal(err)
+	}
+	return doc
+}
+
+func runSimulate(t testing.TB, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), append([]string{"simulate"}, args...), &out, io.Discard)
+	return out.String(), err
+}
+
+func report(t testing.TB, args ...string) (r simulate.Report) {
+	t.Helper()
+	out, err := runSimulate(t, append(args, "--json")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A drain of the live fleet is foreseen, then made, then checked.
+func TestSimulateTheLiveFleet(t *testing.T) {
+	t.Parallel()
+	b := startBerth(t)
+	held := 0
+	for _, in := range b.call("GET", "/v1/instances", nil)["instances"].([]any) {
+		if doc := in.(map[string]any); doc["id"] == "i1" {
+			held = int(doc["sessions"].(float64))
+		}
+	}
+	r := report(t, "--from", b.remote.URL, "--event", "10s:drain:i1", "--event", "30s:add:1", "--duration", "1m")
+	if r.Instances != 3 || len(r.Events) != 2 || r.Events[0].Bound < held || r.Events[0].MovedSessions != r.Events[0].Bound || r.Events[1].MovedSessions != 0 {
+		t.Errorf("of the %d sessions of i1: %+v", held, r.Events)
+	}
+	if again := report(t, "--from", b.remote.URL, "--duration", "30s", "--compare"); len(again.Others) != 4 {
+		t.Errorf("%d policies beside it", len(again.Others))
+	}
+
+	var drained bytes.Buffer
+	if err := run(t.Context(), []string{"drain", "i1", "--berth", b.remote.URL, "--grace", "0s", "--json", "--no-wait"}, &drained, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var job jobAnswer
+	if err := json.Unmarshal(drained.Bytes(), &job); err != nil {
+		t.Fatal(err)
+	}
+	for range 60 {
+		b.call("POST", "/v1/instances/i1/heartbeat", map[string]any{"incarnation": b.incarnations["i1"], "ready": true, "running": 0, "waiting": 0})
+		if b.call("GET", "/v1/jobs/"+job.ID+"?wait=1s", nil)["state"] == "succeeded" {
+			break
+		}
+	}
+	out, err := runSimulate(t, "--from", b.remote.URL, "--check", job.ID, "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var check simulate.Check
+	if err := json.Unmarshal([]byte(out), &check); err != nil {
+		t.Fatal(err)
+	}
+	if n := float64(held); check.Moved.Predicted != n || check.Moved.Actual != n || check.Known != held || check.SameTarget < 0.9 {
+		t.Errorf("of %d moves: %s", held, out)
+	}
+	if table, err := runSimulate(t, "--from", b.remote.URL, "--check", job.ID); err != nil || !strings.Contains(table, "sessions moved") {
+		t.Errorf("%v\n%s", err, table)
+	}
+	if _, err := runSimulate(t, "--from", b.remote.URL, "--check", "none"); err == nil {
+		t.Error("a job that nobody made was checked")
+	}
+}
+
+// Without anything the embedded trace is played, with the demo's three events.
+func TestSimulateTheTrace(t *testing.T) {
+	t.Parallel()
+	plot := filepath.Join(t.TempDir(), "run.svg")
+	r := report(t, "--plot", plot, "--compare")
+	if r.Instances != 8 || len(r.Events) != 3 || r.Events[0].LiveJumps != 0 || r.HitRate < 0.98*r.IdealHitRate || len(r.Others) != 4 {
+		t.Errorf("hit rate %.3f of %.3f, events %+v", r.HitRate, r.IdealHitRate, r.Events)
+	}
+	image, err := os.ReadFile(plot)
+	if err != nil || !bytes.HasPrefix(image, []byte("<svg")) || bytes.Count(image, []byte("<polyline")) != 5*6 {
+		t.Errorf("%v: the plot has %d bytes", err, len(image))
+	}
+}
+
+func TestSimulateReadsAScenario(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "scenario.yaml")
+	if err := os.WriteFile(file, []byte("sessions: 2000\ninstances: 6\nduration: 3m\nevents: [1m:kill:i2]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := report(t, "--scenario", file, "--instances", "5"); r.Instances != 5 || r.Sessions != 2000 || len(r.Events) != 1 || r.Events[0].Kind != simulate.Kill {
+		t.Errorf("%d sessions on %d instances, events %+v", r.Sessions, r.Instances, r.Events)
+	}
+	page := filepath.Join(t.TempDir(), "run.html")
+	out, err := runSimulate(t, "--scenario", file, "--plot", page)
+	if err != nil || !strings.Contains(out, "1m:kill:i2") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("</svg>")) || !bytes.Contains(html, []byte("failover")) {
+		t.Errorf("%v: the page has %d bytes", err, len(html))
+	}
+}
+
+func TestSimulateTunes(t *testing.T) {
+	t.Parallel()
+	out, err := runSimulate(t, "--tune", "--sessions", "2000", "--instances", "5", "--duration", "2m", "--warmup", "1m", "--event", "30s:hot:5%:60%:i2", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tuned struct {
+		simulate.Tuning
+		Policy services.PoolPolicy `json:"policy"`
+	}
+	if err := json.Unmarshal([]byte(out), &tuned); err != nil {
+		t.Fatal(err)
+	}
+	chosen := 0
+	for _, x := range tuned.Tried {
+		if x.Chosen {
+			chosen++
+		}
+	}
+	if _, _, err := tuned.Policy.InForce(); err != nil || chosen != 5 || tuned.After > tuned.Before {
+		t.Errorf("%v: %d knobs chosen, cost %.3f before and %.3f after", err, chosen, tuned.Before, tuned.After)
+	}
+}
+
+func TestSimulateExplainsBadInput(t *testing.T) {
+	t.Parallel()
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("hello: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"--event 30s:explode:1", "not one of"},
+		{"--event soon:add:1", "not a time"},
+		{"--sessions 100 --event 30m:add:1", "up to the duration"},
+		{"--sessions lots", "no whole number"},
+		{"--sessions 10 --instances 0", "want 1 to"},
+		{"--trace /nope", "no such file"},
+		{"--trace " + text, "trace line 1"},
+		{"--trace " + text + " --sessions 10", "brings its own sessions"},
+		{"--scenario " + text, "scenario:"},
+		{"--plot x.png", "ends in .html or .svg"},
+		{"--sessions 10 --plot /nope/x.svg", "no such file"},
+		{"--check j1", "--check needs --from"},
+		{"--from http://127.0.0.1:1", "connection refused"},
+		{"--from http://127.0.0.1:1 --sessions 5", "brings its own"},
+	} {
+		if _, err := runSimulate(t, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want an error that says %q", tt.args, err, tt.want)
+		}
+	}
+}
