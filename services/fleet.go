@@ -51,7 +51,9 @@ type pool struct {
 	name     string
 	snapshot *routing.Snapshot
 	policy   *poolPolicy
-	changes  []ringChange // of its ring, the last ones
+	changes  []ringChange           // of its ring, the last ones
+	rebuilds uint64                 // of its ring, by this process
+	halfOpen []*statestore.Instance // whose breaker lets a trial through
 }
 
 func newFleet(store fleetStore) *fleet {
@@ -249,6 +251,12 @@ func (i *fleetImage) addMembers(prev *fleetImage) {
 	for _, name := range slices.Sorted(maps.Keys(byPool)) {
 		i.addPool(name, i.view.Policies[name], byPool[name], prev.pools[name])
 	}
+	for k := range i.view.Instances {
+		if in := &i.view.Instances[k]; in.TrialTo != "" && i.pools[in.Pool] != nil {
+			p := i.pools[in.Pool]
+			p.halfOpen = append(p.halfOpen, in)
+		}
+	}
 }
 
 // addPool makes one pool of the image. What is wrong with it must not hold up the
@@ -279,7 +287,14 @@ func (i *fleetImage) addPool(name string, stored statestore.Policy, members []ro
 	if snapshot == nil {
 		return
 	}
-	i.pools[name] = &pool{name: name, snapshot: snapshot, policy: policy, changes: ringChanges(prev, snapshot, i.view.Now)}
+	next := &pool{name: name, snapshot: snapshot, policy: policy, changes: ringChanges(prev, snapshot, i.view.Now)}
+	if prev != nil {
+		next.rebuilds = prev.rebuilds
+	}
+	if before == nil || before.Ring() != snapshot.Ring() {
+		next.rebuilds++
+	}
+	i.pools[name] = next
 	for _, m := range policy.Models {
 		if _, taken := i.models[m]; !taken {
 			i.models[m] = name
@@ -296,19 +311,9 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 	return routing.Instance{
 		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
 		Rank: in.Rank, Zone: in.Zone, Labels: labels,
-		Weight: in.EffectiveWeight(), RampPercent: in.RampPercent, State: routingState(in), Breaker: routingBreaker(in),
+		Weight: in.EffectiveWeight(), RampPercent: in.RampPercent, State: routingState(in), Breaker: routingBreaker(in.Breaker),
 		Load: routingLoad(in),
 	}
-}
-
-// routingBreaker is closed where a later version wrote a state that this one does
-// not know: an instance is not lost for that.
-func routingBreaker(in *statestore.Instance) routing.Breaker {
-	breaker, err := routing.ParseBreaker(string(in.Breaker))
-	if err != nil {
-		return routing.BreakerClosed
-	}
-	return breaker
 }
 
 func routingLoad(in *statestore.Instance) routing.Load {

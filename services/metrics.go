@@ -32,6 +32,7 @@ type metrics struct {
 	claims    *prometheus.CounterVec
 	lost      prometheus.Counter
 	removed   prometheus.Counter
+	stalls    prometheus.Counter
 	prompted  prometheus.Counter
 	cached    prometheus.Counter
 	unknown   prometheus.Counter
@@ -66,6 +67,7 @@ func newMetrics(s *Server) *metrics {
 	m.claims = counter("cross_instance_jumps_total", "Sessions taken over, by cause.", "cause")
 	m.lost = counter("lost_versions_accepted_total", "Versions whose loss a claimant accepted.").WithLabelValues()
 	m.removed = counter("instances_removed_total", "Instances that this process removed since they were gone for long.").WithLabelValues()
+	m.stalls = counter("self_stalls_total", "Times that this process found itself or the store stalled, or suspected itself because most leases lapsed at once.").WithLabelValues()
 	m.prompted = counter("kv_tokens_prompted_total", "Prompt tokens of requests that told what was cached.").WithLabelValues()
 	m.cached = counter("kv_tokens_cached_total", "Prompt tokens found in a KV cache.").WithLabelValues()
 	m.unknown = counter("kv_requests_unknown_total", "Requests whose usage did not tell what was cached.").WithLabelValues()
@@ -164,6 +166,10 @@ var (
 	instancesDesc = prometheus.NewDesc("berth_instances", "Instances by state.", []string{"pool", "state"}, nil)
 	loadDesc      = prometheus.NewDesc("berth_instance_load", "Requests running and waiting.", []string{"pool", "instance"}, nil)
 	beatDesc      = prometheus.NewDesc("berth_instance_heartbeat_age_seconds", "Time since the last heartbeat.", []string{"pool", "instance"}, nil)
+	breakerDesc   = prometheus.NewDesc("berth_instance_breaker", "1 for an instance whose breaker is not closed, by state.", []string{"pool", "instance", "state"}, nil)
+	rampDesc      = prometheus.NewDesc("berth_instance_ramp", "Part of its weight that an instance has in force, 0 to 1.", []string{"pool", "instance"}, nil)
+	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space that the last change of the ring moved.", []string{"pool"}, nil)
+	rebuildsDesc  = prometheus.NewDesc("berth_ring_rebuilds_total", "Times that this process built another ring of the pool.", []string{"pool"}, nil)
 	ringDesc      = prometheus.NewDesc("berth_ring_members", "Members of a pool's ring.", []string{"pool"}, nil)
 )
 
@@ -179,6 +185,11 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		states[[2]string{in.Pool, stateName(in)}]++
 		load := float64(in.LastBeat.Running + in.LastBeat.Waiting)
 		ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, load, in.Pool, in.ID)
+		r := routingInstance(in)
+		ch <- prometheus.MustNewConstMetric(rampDesc, prometheus.GaugeValue, float64(percentInForce(&r))/100, in.Pool, in.ID)
+		if in.Breaker != statestore.BreakerClosed {
+			ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, 1, in.Pool, in.ID, r.Breaker.String())
+		}
 		if age := image.millisSince(in.BeatAt); age != nil {
 			ch <- prometheus.MustNewConstMetric(beatDesc, prometheus.GaugeValue, float64(*age)/1000, in.Pool, in.ID)
 		}
@@ -188,5 +199,9 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for name, p := range image.pools {
 		ch <- prometheus.MustNewConstMetric(ringDesc, prometheus.GaugeValue, float64(p.snapshot.Ring().Len()), name)
+		ch <- prometheus.MustNewConstMetric(rebuildsDesc, prometheus.CounterValue, float64(p.rebuilds), name)
+		if n := len(p.changes); n > 0 {
+			ch <- prometheus.MustNewConstMetric(movedDesc, prometheus.GaugeValue, p.changes[n-1].Moved, name)
+		}
 	}
 }

@@ -101,6 +101,12 @@ var refusals = map[string]struct {
 	"no_target": {409, owned(func(w, other *worker, _ string) answer {
 		return w.call("POST", "/v1/drains", `{"instances":["i1","i2"]}`)
 	})},
+	"policy_enforced": {409, func(t *testing.T) answer {
+		b := setup(t, func(o *services.Options) {
+			o.Policies, o.EnforcePolicies = map[string]services.PoolPolicy{"p": {}}, true
+		})
+		return b.call("PUT", "/v1/pools/p/policy", `{}`)
+	}},
 	"unknown_instance": {404, owned(func(w, _ *worker, _ string) answer { return w.call("GET", "/v1/instances/none", "") })},
 	"stale_incarnation": {409, owned(func(w, _ *worker, _ string) answer {
 		w.worker(w.id) // another boot

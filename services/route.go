@@ -81,7 +81,7 @@ func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, er
 	}
 	out := routed{snapshot: pool.snapshot, session: q.session != ""}
 	if !out.session {
-		out.decision = routing.Decide(pool.snapshot, routing.Request{
+		out.decision = s.decide(pool, routing.Request{
 			RequestID: id, Exclude: q.exclude, Subset: q.subset, Fallbacks: q.fallbacks,
 		}, routing.Record{})
 		return out, q, nobody(&out)
@@ -123,7 +123,7 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 		out.decision, out.floor = degradedDecision(pool.snapshot, req, b)
 		out.floor, second = unverified(out.floor, held)
 	} else {
-		out.decision = routing.Decide(pool.snapshot, req, b.record())
+		out.decision = s.decide(pool, req, b.record())
 		out.floor, out.isNew = b.floor, b.floor.Version == 0
 		out.valid = max(0, s.options.HintValid-time.Since(b.read))
 		if out.isNew {

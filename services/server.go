@@ -100,6 +100,7 @@ type Server struct {
 	jobs     *migrations.Runner
 	wakeups  *wakeups
 	tallies  *tallies
+	trials   *trials
 	looks    *taskLooks
 	beats    *beatCounter
 	gone     *goneWatch
@@ -131,7 +132,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		options: o, store: o.Store, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
-		fleet: newFleet(o.Store), wakeups: newWakeups(), tallies: newTallies(), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
+		fleet: newFleet(o.Store), wakeups: newWakeups(), tallies: newTallies(), trials: newTrials(o.Process), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
 		looks:  newTaskLooks(o.TaskLease),
 		beats:  &beatCounter{store: o.Store},
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),

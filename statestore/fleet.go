@@ -124,6 +124,17 @@ type Instance struct {
 	BeatAt     Millis `json:"beat_at"`    // 0: never
 }
 
+// RampQueued is the RampPercent of a boot that nobody has let in yet: none of its
+// weight.
+const RampQueued = -1
+
+// NextBoot is how another boot of the instance begins, or the first one: with
+// nothing of the last but the operator's word, and without a part of the ring until
+// the health lease holder lets it in.
+func (i *Instance) NextBoot(now Millis) Instance {
+	return Instance{Lifecycle: Warming, Override: i.Override, Registered: now, Verdict: Verdict{RampPercent: RampQueued}}
+}
+
 // Owner is the instance's present boot.
 func (i *Instance) Owner() Owner { return Owner{Instance: i.ID, Incarnation: i.Incarnation} }
 

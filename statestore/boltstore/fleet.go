@@ -25,7 +25,7 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 			return err
 		}
 		if inst = old; !found || inst.Incarnation != spec.Incarnation {
-			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: old.Override, Registered: w.now}
+			inst = old.NextBoot(w.now)
 		}
 		inst.InstanceSpec, inst.Displaced = spec, false
 		w.putInstance(inst)

@@ -87,7 +87,7 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 			return err
 		}
 		if inst = old; !found || old.Incarnation != spec.Incarnation {
-			inst = statestore.Instance{Lifecycle: statestore.Warming, Override: old.Override, Registered: t.now}
+			inst = old.NextBoot(t.now)
 		}
 		inst.InstanceSpec, inst.Displaced = spec, false
 		if !found || old.Incarnation != spec.Incarnation {

@@ -74,9 +74,10 @@ func fleetVerdicts(w *world) {
 	equal(w, "after a word of an old holder", w.instance("a").Verdict, got.Verdict)
 	next := spec("a")
 	next.Incarnation = statestore.IncarnationDigest("next")
-	equal(w, "another boot", w.register(next).Verdict, statestore.Verdict{})
+	waiting := statestore.Verdict{RampPercent: statestore.RampQueued}
+	equal(w, "another boot", w.register(next).Verdict, waiting)
 	judge(statestore.Verdict{Breaker: statestore.BreakerOpen})
-	equal(w, "after a word on the boot before", w.instance("a").Verdict, statestore.Verdict{})
+	equal(w, "after a word on the boot before", w.instance("a").Verdict, waiting)
 }
 
 func fleetDisplaces(w *world) {

@@ -1,0 +1,274 @@
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"berth/statestore"
+)
+
+// registryStore is the part of a store that the warden works with. Others may take
+// its lease, beat and leave notes.
+type registryStore struct {
+	statestore.Store
+	token uint64
+	now   func() statestore.Millis
+	view  statestore.FleetView
+	notes map[string]map[string]tally
+}
+
+func (r *registryStore) AcquireLease(_ context.Context, name, holder string, _ time.Duration) (statestore.Lease, error) {
+	return statestore.Lease{Name: name, Holder: holder, Token: r.token}, nil
+}
+
+func (r *registryStore) FleetView(context.Context) (statestore.FleetView, error) {
+	view := r.view
+	view.Now, view.Instances = r.now(), append([]statestore.Instance(nil), r.view.Instances...)
+	return view, nil
+}
+
+func (r *registryStore) Notes(context.Context) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for process, said := range r.notes {
+		text, err := json.Marshal(said)
+		if err != nil {
+			return nil, err
+		}
+		out[process] = text
+	}
+	return out, nil
+}
+
+func (r *registryStore) SetVerdicts(_ context.Context, _ statestore.Lease, verdicts map[statestore.Owner]statestore.Verdict) error {
+	for i := range r.view.Instances {
+		if v, judged := verdicts[r.view.Instances[i].Owner()]; judged {
+			r.view.Instances[i].Judge(v, r.now())
+		}
+	}
+	r.view.Version++
+	return nil
+}
+
+// watched is a warden with a fleet to watch, one round a second of virtual time.
+type watched struct {
+	t      *testing.T
+	store  *registryStore
+	warden *warden
+	silent map[string]bool
+}
+
+func watch(t *testing.T, instances int) *watched {
+	t.Helper()
+	began := time.Now()
+	store := &registryStore{
+		token: 1, notes: map[string]map[string]tally{"p1": {}, "p2": {}},
+		now: func() statestore.Millis {
+			return statestore.Millis(5_000_000_000_000 + time.Since(began).Milliseconds())
+		},
+	}
+	s := &Server{
+		store: store, log: slog.New(slog.DiscardHandler), gone: newGoneWatch(time.Hour, time.Minute), fleet: newFleet(store),
+		options: Options{Process: "p1"}.withDefaults(),
+	}
+	s.metrics = newMetrics(s)
+	w := &watched{t: t, store: store, warden: s.newWarden(), silent: map[string]bool{}}
+	for i := range instances {
+		w.join(fmt.Sprintf("i%d", i+1))
+	}
+	return w
+}
+
+func (w *watched) join(id string) {
+	in := (&statestore.Instance{}).NextBoot(w.store.now())
+	in.ID, in.Pool, in.Incarnation, in.Address, in.Weight = id, "p", "x", "10.0.0.1:80", 100
+	in.Lifecycle, in.Beats = statestore.Ready, 1
+	w.store.view.Instances = append(w.store.view.Instances, in)
+}
+
+func (w *watched) instance(id string) *statestore.Instance {
+	for i := range w.store.view.Instances {
+		if w.store.view.Instances[i].ID == id {
+			return &w.store.view.Instances[i]
+		}
+	}
+	w.t.Fatalf("no instance %s", id)
+	return nil
+}
+
+// rounds lets seconds pass, in which everybody beats who is not silent.
+func (w *watched) rounds(n int) {
+	w.t.Helper()
+	for range n {
+		time.Sleep(time.Second) // of the bubble
+		for i := range w.store.view.Instances {
+			if in := &w.store.view.Instances[i]; !w.silent[in.ID] {
+				in.Beats++
+			}
+		}
+		if err := w.warden.round(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// tell lets a process have counted outcomes of an instance.
+func (w *watched) tell(process, id, word string, n uint64) {
+	boot := id + " " + w.instance(id).Incarnation
+	if w.store.notes[process][boot] == nil {
+		w.store.notes[process][boot] = tally{}
+	}
+	w.store.notes[process][boot][word] += n
+}
+
+func (w *watched) want(what string, got, want any) {
+	w.t.Helper()
+	if got != want {
+		w.t.Fatalf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+func TestWhoFallsSilentIsSuspectAndThenDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 3)
+		w.rounds(3)
+		w.silent["i2"] = true
+		w.rounds(5)
+		w.want("after 5 s", w.instance("i2").Health, statestore.Healthy)
+		w.rounds(2)
+		w.want("after 7 s", w.instance("i2").Health, statestore.Suspect)
+		w.rounds(9)
+		w.want("after 16 s", w.instance("i2").Health, statestore.Down)
+		w.want("the others", w.instance("i1").Health, statestore.Healthy)
+		delete(w.silent, "i2")
+		w.rounds(2)
+		w.want("heard of again", w.instance("i2").Health, statestore.Healthy)
+	})
+}
+
+// A warden that lost the lease and has it back is a new one: what it saw before
+// must not heal whom another found down.
+func TestAWardenThatComesBackHealsNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 2)
+		w.rounds(3)
+		w.silent["i1"] = true
+		w.store.token = 3
+		w.instance("i1").Judge(statestore.Verdict{Health: statestore.Down}, w.store.now()) // by the holder of token 2
+		w.rounds(2)
+		w.want("back again", w.instance("i1").Health, statestore.Down)
+		delete(w.silent, "i1")
+		w.rounds(2)
+		w.want("after a heartbeat", w.instance("i1").Health, statestore.Healthy)
+	})
+}
+
+// Case T18: a stall of Berth or its store convicts nobody.
+func TestAStallConvictsNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 20)
+		w.rounds(3)
+		time.Sleep(45 * time.Second) // stopped, and the store with it
+		w.rounds(1)
+		for i := range w.store.view.Instances {
+			w.want("health after a stall", w.store.view.Instances[i].Health, statestore.Healthy)
+		}
+		if err := w.warden.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Cases R33 and R34: what fails is left out, and let back by exactly one trial at a
+// time, which the replicas get in turn.
+func TestABreakerOpensAndIsTried(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 2)
+		w.rounds(2)
+		w.tell("p1", "i1", "client", 50)
+		w.tell("p2", "i1", "busy", 50)
+		w.rounds(1)
+		w.want("after client errors and load", w.instance("i1").Breaker, statestore.BreakerClosed)
+		w.tell("p1", "i1", "5xx", 3)
+		w.tell("p2", "i1", "connect", 2)
+		w.rounds(1)
+		w.want("after five failures told to two replicas", w.instance("i1").Breaker, statestore.BreakerOpen)
+		w.want("nobody may try it", w.instance("i1").TrialTo, "")
+		w.rounds(14)
+		w.want("after 14 s", w.instance("i1").Breaker, statestore.BreakerOpen)
+		w.rounds(2)
+		w.want("after 16 s", w.instance("i1").Breaker, statestore.BreakerTrial)
+		w.want("who may try", w.instance("i1").TrialTo, "p1")
+		w.tell("p1", "i1", "client", 1)
+		w.rounds(1)
+		w.want("a request that was at fault itself", w.instance("i1").Breaker, statestore.BreakerTrial)
+		w.rounds(30)
+		w.want("the slot after no outcome came", w.instance("i1").TrialTo, "p2")
+		w.want("the trial", w.instance("i1").Trial, uint64(2))
+		w.tell("p2", "i1", "ok", 1)
+		w.rounds(1)
+		w.want("after it was served", w.instance("i1").Breaker, statestore.BreakerClosed)
+	})
+}
+
+// A breaker outlives the holder that opened it.
+func TestTheNextHolderGoesOnWithABreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 2)
+		w.rounds(2)
+		w.tell("p1", "i1", "reset", 9)
+		w.rounds(1)
+		w.store.token++
+		w.rounds(10)
+		w.want("for another holder", w.instance("i1").Breaker, statestore.BreakerOpen)
+		w.rounds(7)
+		w.want("in time", w.instance("i1").Breaker, statestore.BreakerTrial)
+	})
+}
+
+func TestSaturationOpensABreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 2)
+		w.rounds(1)
+		w.instance("i1").LastBeat.KVUsage = 0.97
+		w.rounds(4)
+		w.want("after three saturated reports", w.instance("i1").Breaker, statestore.BreakerSaturated)
+		w.instance("i1").LastBeat.KVUsage = 0.5
+		w.rounds(17)
+		w.want("calm again", w.instance("i1").Breaker, statestore.BreakerClosed)
+	})
+}
+
+// The first instances of a pool are whole at once; who joins later ramps.
+func TestWhoJoinsRamps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 10)
+		w.rounds(2)
+		w.want("the first", w.instance("i7").RampPercent, 100)
+		w.rounds(10)
+		w.join("new")
+		w.want("before anybody let it in", w.instance("new").RampPercent, statestore.RampQueued)
+		w.rounds(1)
+		w.want("at first", w.instance("new").RampPercent, 10)
+		last := 10
+		for range 80 {
+			w.rounds(1)
+			now := w.instance("new").RampPercent
+			if now < last || now > last+10 {
+				t.Fatalf("from %d %% to %d %% in a second", last, now)
+			}
+			last = now
+		}
+		w.want("in the end", last, 100)
+	})
+}
