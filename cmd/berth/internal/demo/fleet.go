@@ -32,6 +32,13 @@ func (f Fleet) States(ctx context.Context, pool string) (map[string]string, erro
 	return states, nil
 }
 
+// Ramp sets how long instances of a pool take to come to their whole share, however
+// many join.
+func (f Fleet) Ramp(ctx context.Context, pool string, over time.Duration) error {
+	policy := map[string]any{"ramp": map[string]any{"over_ms": over.Milliseconds(), "max_churn_percent": 0}}
+	return f.call(ctx, http.MethodPut, "/v1/pools/"+url.PathEscape(pool)+"/policy", policy, new(json.RawMessage))
+}
+
 // Job is what the demo reads of a drain.
 type Job struct {
 	ID       string `json:"id"`

@@ -28,12 +28,18 @@ const (
 	// Without it the last quarter hour of the trace would be over in a second or
 	// two, before anybody came back to a session that has moved.
 	drainPace = 3 * time.Millisecond
+	// rampOver is how long the instance that joins ramps: a minute in the trace's
+	// hour, which passes in less than a minute here.
+	rampOver = time.Second
 	// drainGrace is how long the drain waits for a worker's answer.
 	drainGrace = time.Second
 )
 
 // Play plays the trace through the server and returns how Berth did.
 func Play(ctx context.Context, berth client.Config, fleet Fleet, t trace.Trace, say Narrator) (p scoreboard.Policy, err error) {
+	if err := fleet.Ramp(ctx, tracePool, rampOver); err != nil {
+		return p, fmt.Errorf("set the ramp: %w", err)
+	}
 	c := newCrew(ctx, berth, tracePool, scoreboard.CacheBlocks)
 	defer func() { err = errors.Join(err, c.end()) }()
 	for _, id := range scoreboard.Fleet() {
