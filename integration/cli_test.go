@@ -15,7 +15,8 @@ import (
 func TestEveryCommandExplainsItself(t *testing.T) {
 	t.Parallel()
 	commands := []string{
-		"", "serve", "demo", "route", "instances", "drain", "jobs", "sim-worker", "bench", "bench route", "bench append",
+		"", "serve", "demo", "route", "instances", "drain", "rebalance", "jobs", "sim-worker", "bench", "bench route", "bench append",
+		"jobs watch", "jobs pause", "jobs resume", "jobs cancel",
 	}
 	for _, command := range commands {
 		got := run(t, append(strings.Fields(command), "-h")...)
@@ -25,7 +26,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		}
 	}
 	top := run(t, "-h").stdout
-	for _, command := range commands[1:8] {
+	for _, command := range commands[1:9] {
 		if !strings.Contains(top, "\n  "+command+" ") {
 			t.Errorf("berth -h does not name %s:\n%s", command, top)
 		}

@@ -49,7 +49,8 @@ type commands struct {
 	Route     routeCmd     `cmd:"" help:"Ask where a session's next request should go."`
 	Instances instancesCmd `cmd:"" help:"List instances."`
 	Drain     drainCmd     `cmd:"" help:"Move every session off instances, and wait until they are safe to stop."`
-	Jobs      jobsCmd      `cmd:"" help:"List jobs."`
+	Rebalance rebalanceCmd `cmd:"" help:"Move sessions off instances that are over their bound."`
+	Jobs      jobsCmd      `cmd:"" help:"List, follow, pause, resume and cancel jobs."`
 	SimWorker simWorkerCmd `cmd:"" name:"sim-worker" help:"Run a simulated inference worker against a Berth."`
 	Simulate  simulateCmd  `cmd:"" help:"Play what-if in virtual time: add, drain, lose or overload instances."`
 	Bench     benchCmd     `cmd:"" help:"Measure, beside a bare handler in the same run."`

@@ -16,6 +16,8 @@ type RemoteFlags struct {
 	URL   string `name:"berth" default:"http://127.0.0.1:7410" env:"BERTH_URL" help:"Base URL of a Berth."`
 	Token string `env:"BERTH_TOKEN" help:"Token of the caller."`
 	JSON  bool   `help:"Print JSON for scripts."`
+
+	Headers map[string]string `kong:"-"` // of every call; empty ones are left out
 }
 
 // problem is a refusal as the API answers it.
@@ -52,6 +54,11 @@ func (r *RemoteFlags) call(ctx context.Context, method, path string, body any) (
 	}
 	if r.Token != "" {
 		req.Header.Set("X-Berth-Token", r.Token)
+	}
+	for name, value := range r.Headers {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

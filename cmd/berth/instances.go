@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// instancesCmd lists the fleet.
+type instancesCmd struct {
+	RemoteFlags `embed:""`
+	Pool        string `help:"Only of this pool."`
+	Cheapest    int    `placeholder:"N" help:"Only the N that are cheapest to drain, with what that costs: for who has to scale in."`
+}
+
+type instanceAnswer struct {
+	ID       string `json:"id"`
+	Pool     string `json:"pool"`
+	Address  string `json:"address"`
+	State    string `json:"state"`
+	Weight   int    `json:"weight"`
+	Running  int    `json:"running"`
+	Waiting  int    `json:"waiting"`
+	Sessions int    `json:"sessions"`
+	BeatMS   *int64 `json:"last_heartbeat_ms"`
+
+	DrainCost struct {
+		Sessions int    `json:"sessions"`
+		Tokens   uint64 `json:"tokens"`
+	} `json:"drain_cost"`
+}
+
+type instanceList struct {
+	Instances []instanceAnswer `json:"instances"`
+}
+
+// Run prints a table of instances.
+func (c *instancesCmd) Run(ctx context.Context, std *streams) error {
+	answer, err := c.call(ctx, "GET", "/v1/instances?pool="+url.QueryEscape(c.Pool), nil)
+	if err != nil {
+		return err
+	}
+	if c.Cheapest > 0 {
+		return c.cheapest(ctx, std, answer)
+	}
+	return show(std, c.JSON, answer, func(out io.Writer, list *instanceList) error {
+		w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+		fmt.Fprintln(w, "INSTANCE\tPOOL\tSTATE\tADDRESS\tWEIGHT\tSESSIONS\tRUNNING\tWAITING\tLAST HEARTBEAT")
+		for _, i := range list.Instances {
+			beat := "never"
+			if i.BeatMS != nil {
+				beat = (time.Duration(*i.BeatMS) * time.Millisecond).Round(100*time.Millisecond).String() + " ago"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n",
+				i.ID, i.Pool, i.State, i.Address, i.Weight, i.Sessions, i.Running, i.Waiting, beat)
+		}
+		return w.Flush()
+	})
+}
+
+// askedAtOnce is how many instances are asked for their cost at once.
+const askedAtOnce = 8
+
+// cheapest prints the instances whose drain costs least: the fewest tokens that
+// others have to compute. Those that are drained, or about to be, are left out.
+func (c *instancesCmd) cheapest(ctx context.Context, std *streams, answer []byte) error {
+	var list instanceList
+	if err := json.Unmarshal(answer, &list); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	list.Instances = slices.DeleteFunc(list.Instances, func(i instanceAnswer) bool { return i.State == "draining" || i.State == "drained" })
+	full := make([]json.RawMessage, len(list.Instances))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(askedAtOnce)
+	for k := range list.Instances {
+		i := &list.Instances[k]
+		g.Go(func() (err error) {
+			if full[k], err = c.call(ctx, "GET", "/v1/instances/"+url.PathEscape(i.ID), nil); err != nil {
+				return err
+			}
+			if err = json.Unmarshal(full[k], i); err != nil {
+				return fmt.Errorf("read the answer: %w", err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	order := make([]int, len(list.Instances))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := &list.Instances[a], &list.Instances[b]
+		return cmp.Or(cmp.Compare(x.DrainCost.Tokens, y.DrainCost.Tokens), cmp.Compare(x.DrainCost.Sessions, y.DrainCost.Sessions),
+			cmp.Compare(x.ID, y.ID))
+	})
+	order = order[:min(c.Cheapest, len(order))]
+	if c.JSON {
+		kept := make([]json.RawMessage, len(order))
+		for k, i := range order {
+			kept[k] = full[i]
+		}
+		return printJSON(std, map[string]any{"instances": kept})
+	}
+	w := tabwriter.NewWriter(std.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "INSTANCE\tPOOL\tSTATE\tSESSIONS TO MOVE\tTOKENS")
+	for _, k := range order {
+		i := &list.Instances[k]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", i.ID, i.Pool, i.State, i.DrainCost.Sessions, i.DrainCost.Tokens)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"berth/cmd/berth/internal/progress"
+	"berth/migrations"
+	"berth/statestore"
+)
+
+// jobsCmd looks at jobs, and controls them.
+type jobsCmd struct {
+	List   jobsListCmd  `cmd:"" default:"withargs" help:"List jobs, newest first."`
+	Watch  jobsWatchCmd `cmd:"" help:"Follow a job to its end; exits as the command that began it would."`
+	Pause  jobPauseCmd  `cmd:"" help:"Let a job wait."`
+	Resume jobResumeCmd `cmd:"" help:"Let a paused job go on."`
+	Cancel jobCancelCmd `cmd:"" help:"End a job: sessions that moved stay where they are, instances take sessions again."`
+}
+
+type jobAnswer struct {
+	ID        string              `json:"id"`
+	Kind      string              `json:"kind"`
+	State     statestore.JobState `json:"state"`
+	Instances []string            `json:"instances"`
+	Attempts  int                 `json:"attempts"`
+	AgeMS     int64               `json:"age_ms"`
+	Progress  jobProgress         `json:"progress"`
+}
+
+// jobProgress adds to a job's progress what the commands ask of it.
+type jobProgress struct{ migrations.Progress }
+
+func (p *jobProgress) done() int {
+	n := p.Moved
+	for _, k := range p.Skipped {
+		n += k
+	}
+	return n
+}
+
+// begin asks for a job, or for what it would do, and follows it unless told
+// otherwise.
+func (f *JobFlags) begin(ctx context.Context, std *streams, r *RemoteFlags, path string, body any) error {
+	answer, err := r.call(ctx, "POST", path, body)
+	switch {
+	case isCode(err, "no_target"):
+		fmt.Fprintln(std.err, "berth:", err)
+		return exitCode(exitNoTarget)
+	case err != nil:
+		return err
+	case f.DryRun:
+		return show(std, r.JSON, answer, describePlan)
+	}
+	return r.conclude(ctx, std, answer, f.Wait)
+}
+
+// conclude shows a job, after its end if it is waited for, and exits as its state
+// says.
+func (r *RemoteFlags) conclude(ctx context.Context, std *streams, answer []byte, wait bool) error {
+	var job jobAnswer
+	err := json.Unmarshal(answer, &job)
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if wait {
+		if answer, err = r.follow(ctx, std, &job); err != nil {
+			return err
+		}
+	}
+	if err := show(std, r.JSON, answer, describeJob); err != nil {
+		return err
+	}
+	return exitFor(job.State)
+}
+
+// exitFor is the exit code that a job's state means.
+func exitFor(state statestore.JobState) error {
+	switch state {
+	case statestore.JobPartial:
+		return exitCode(exitPartial)
+	case statestore.JobFailed, statestore.JobCancelled:
+		return exitCode(exitFailed)
+	}
+	return nil
+}
+
+// patience is how often a job is asked for in vain, a second apart, before the
+// command gives up.
+const patience = 30
+
+// follow shows a bar until the job has ended, and returns its last answer. It
+// survives a Berth that restarts meanwhile.
+func (r *RemoteFlags) follow(ctx context.Context, std *streams, job *jobAnswer) ([]byte, error) {
+	bar := progress.New(std.err, whatItDoes(job), 0)
+	defer bar.Done()
+	failures := 0
+	for {
+		answer, err := r.call(ctx, "GET", "/v1/jobs/"+job.ID+"?wait=2s", nil)
+		if err == nil {
+			err = json.Unmarshal(answer, job)
+		}
+		if err != nil {
+			if failures++; failures > patience || ctx.Err() != nil {
+				return nil, err
+			}
+			if !sleep(ctx, time.Second) {
+				return nil, ctx.Err()
+			}
+			continue
+		}
+		failures = 0
+		bar.Describe(whatItDoes(job))
+		bar.Set(job.Progress.done(), job.Progress.Total)
+		if job.State.Ended() {
+			return answer, nil
+		}
+	}
+}
+
+// whatItDoes says beside the bar what a job is busy with, how fast it is, when it
+// will be done, and what holds it up.
+func whatItDoes(job *jobAnswer) string {
+	p := &job.Progress
+	says := []string{string(p.Phase)}
+	if p.RatePerS >= 0.1 && p.done() < p.Total {
+		says = append(says, fmt.Sprintf("%.1f/s", p.RatePerS))
+	}
+	if p.EtaMS > 0 {
+		says = append(says, "about "+(time.Duration(p.EtaMS)*time.Millisecond).Round(time.Second).String()+" left")
+	}
+	for _, reason := range slices.Sorted(maps.Keys(p.Blocked)) {
+		says = append(says, fmt.Sprintf("%d blocked: %s", p.Blocked[reason], reason))
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.Instances)) {
+		if because := p.Instances[id].Because; because != "" && because != migrations.BecauseSessions {
+			says = append(says, id+" waits for "+because)
+		}
+	}
+	says = slices.DeleteFunc(says, func(s string) bool { return s == "" })
+	return strings.TrimSuffix(job.title()+" ("+strings.Join(says, ", ")+")", " ()")
+}
+
+// title is what the job is about.
+func (job *jobAnswer) title() string {
+	what := map[string]string{migrations.KindDrain: "draining", migrations.KindRebalance: "rebalancing"}[job.Kind]
+	return strings.TrimSpace(what + " " + strings.Join(job.Instances, ","))
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func describeJob(out io.Writer, j *jobAnswer) error {
+	p := &j.Progress
+	fmt.Fprintf(out, "%s %s: %s, %d of %d sessions", j.Kind, j.ID, j.State, p.done(), p.Total)
+	if j.Kind == migrations.KindDrain {
+		fmt.Fprintf(out, " left %s", strings.Join(j.Instances, ","))
+	} else {
+		fmt.Fprint(out, " done")
+	}
+	if p.Prewarmed > 0 {
+		fmt.Fprintf(out, ", %d of them prewarmed on their target", p.Prewarmed)
+	}
+	fmt.Fprintln(out)
+	if j.Kind == migrations.KindDrain && j.State == statestore.JobSucceeded {
+		fmt.Fprintln(out, "safe to stop")
+	}
+	if p.Reason != "" {
+		fmt.Fprintln(out, p.Reason)
+	}
+	for _, l := range p.Left {
+		fmt.Fprintf(out, "left on %s: %s (%s)\n", l.Instance, l.Session, l.Reason)
+	}
+	return nil
+}
+
+// describePlan prints what a job would do.
+func describePlan(out io.Writer, p *migrations.Preview) error {
+	fmt.Fprintf(out, "%d sessions would move, of %d tokens and %d bytes; %d of them, %d tokens, would be prewarmed\n",
+		p.Sessions, p.Tokens, p.Bytes, p.PrewarmSessions, p.PrewarmTokens)
+	if p.Unbound > 0 {
+		fmt.Fprintf(out, "%d would only be unbound\n", p.Unbound)
+	}
+	if p.Waiting > 0 {
+		fmt.Fprintf(out, "%d would be waited for\n", p.Waiting)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(p.Blocked)) {
+		fmt.Fprintf(out, "%d could not move now: %s\n", p.Blocked[reason], reason)
+	}
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	if len(p.Targets) > 0 {
+		fmt.Fprintln(w, "TARGET\tSESSIONS\tTOKENS")
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.Targets)) {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", id, p.Targets[id].Sessions, p.Targets[id].Tokens)
+	}
+	return w.Flush()
+}
+
+type jobsListCmd struct {
+	RemoteFlags `embed:""`
+}
+
+// Run prints a table of jobs, newest first.
+func (c *jobsListCmd) Run(ctx context.Context, std *streams) error {
+	answer, err := c.call(ctx, "GET", "/v1/jobs", nil)
+	if err != nil {
+		return err
+	}
+	return show(std, c.JSON, answer, func(out io.Writer, list *struct {
+		Jobs []jobAnswer `json:"jobs"`
+	},
+	) error {
+		w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+		fmt.Fprintln(w, "JOB\tKIND\tSTATE\tINSTANCES\tMOVED\tTOTAL\tAGE")
+		for _, j := range list.Jobs {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", j.ID, j.Kind, j.State, strings.Join(j.Instances, ","),
+				j.Progress.done(), j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
+		}
+		return w.Flush()
+	})
+}
+
+// JobArg names a job.
+type JobArg struct {
+	RemoteFlags `embed:""`
+	Job         string `arg:"" help:"Id of the job."`
+}
+
+type jobsWatchCmd struct {
+	JobArg `embed:""`
+}
+
+// Run follows a job to its end.
+func (c *jobsWatchCmd) Run(ctx context.Context, std *streams) error {
+	answer, err := c.call(ctx, "GET", "/v1/jobs/"+url.PathEscape(c.Job), nil)
+	if err != nil {
+		return err
+	}
+	return c.conclude(ctx, std, answer, true)
+}
+
+type (
+	jobPauseCmd  struct{ JobArg }
+	jobResumeCmd struct{ JobArg }
+	jobCancelCmd struct{ JobArg }
+)
+
+// Run pauses a job.
+func (c *jobPauseCmd) Run(ctx context.Context, std *streams) error {
+	return c.control(ctx, std, "pause")
+}
+
+// Run resumes a job.
+func (c *jobResumeCmd) Run(ctx context.Context, std *streams) error {
+	return c.control(ctx, std, "resume")
+}
+
+// Run cancels a job.
+func (c *jobCancelCmd) Run(ctx context.Context, std *streams) error {
+	return c.control(ctx, std, "cancel")
+}
+
+// control asks something of a job; its state says when that is done.
+func (c *JobArg) control(ctx context.Context, std *streams, action string) error {
+	answer, err := c.call(ctx, "POST", "/v1/jobs/"+url.PathEscape(c.Job)+"/"+action, nil)
+	if err != nil {
+		return err
+	}
+	return show(std, c.JSON, answer, describeJob)
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"berth/migrations"
+	"berth/statestore"
+)
+
+// A rebalance asks for what the flags say, of the pool and tenant that they name, and
+// exits as a drain does.
+func TestRebalanceOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	job := strings.ReplaceAll(jobIn(statestore.JobPartial, `,"left":[{"instance":"i1","session":"s2","reason":"no_target"}]`), "drain", "rebalance")
+	s := &scripted{create: 202, body: job, looks: []string{job}}
+	headers := &headerNotes{Handler: s}
+	out, _, err := runAgainst(t, headers, "rebalance", "--sessions", "s1,s2", "--target", "i2", "--pool", "p", "--tenant", "t",
+		"--sessions-per-s", "2.5", "--retries", "3", "--deadline", "1m", "--grace", "0s")
+	var code exitCode
+	if !errors.As(err, &code) || code != exitPartial || !strings.Contains(out, "4 of 4 sessions done") || !strings.Contains(out, "left on i1: s2 (no_target)") {
+		t.Errorf("prints %q, error %v", out, err)
+	}
+	body, found := strings.CutPrefix(s.asked[0], "POST /v1/rebalances ")
+	var spec migrations.RebalanceSpec
+	if err := json.Unmarshal([]byte(body), &spec); err != nil || !found {
+		t.Fatalf("asked %s: %v", s.asked[0], err)
+	}
+	if len(spec.Sessions) != 2 || spec.Target != "i2" || spec.Pace.SessionsPerS != 2.5 || spec.Pace.Retries != 3 || spec.DeadlineMS != 60_000 || *spec.InFlightGraceMS != 0 {
+		t.Errorf("asked for %+v", spec)
+	}
+	if got := headers.seen("X-Berth-Pool", "X-Berth-Tenant"); got != "p t" {
+		t.Errorf("pool and tenant: %q", got)
+	}
+}
+
+// headerNotes keeps the headers of the first request.
+type headerNotes struct {
+	http.Handler
+	once  sync.Once
+	first http.Header
+}
+
+func (h *headerNotes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.once.Do(func() { h.first = r.Header.Clone() })
+	h.Handler.ServeHTTP(w, r)
+}
+
+func (h *headerNotes) seen(names ...string) string {
+	for i, n := range names {
+		names[i] = h.first.Get(n)
+	}
+	return strings.Join(names, " ")
+}
+
+// A dry run prints who would go where, and begins nothing that could be followed.
+func TestDryRunOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	const plan = `{"pool":"p","sessions":7,"bytes":70,"tokens":700,"unbound":2,"waiting":1,"blocked":{"in_flight":3},` +
+		`"prewarm_sessions":4,"prewarm_tokens":400,"targets":{"i2":{"sessions":7,"tokens":700}},"moves":[]}`
+	s := &scripted{create: 200, body: plan}
+	out, _, err := runAgainst(t, s, "drain", "i1", "--dry-run", "--avoid", "rs=old")
+	if err != nil || len(s.asked) != 1 || !strings.Contains(s.asked[0], `"dry_run":true`) || !strings.Contains(s.asked[0], `"avoid":{"rs":"old"}`) {
+		t.Errorf("asked %q: %v", s.asked, err)
+	}
+	for _, want := range []string{"7 sessions would move, of 700 tokens", "4 of them, 400 tokens,", "2 would only be unbound", "1 would be waited for", "3 could not move now: in_flight", "i2      7         700"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("prints\n%s, want %q", out, want)
+		}
+	}
+	if out, _, err = runAgainst(t, s, "drain", "i1", "--dry-run", "--json"); err != nil || strings.TrimSpace(out) != plan {
+		t.Errorf("--json prints %q: %v", out, err)
+	}
+}
+
+// Jobs are watched, paused, resumed and cancelled by their ids.
+func TestJobsAreControlledOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	for action, state := range map[string]statestore.JobState{
+		"pause": statestore.JobPaused, "resume": statestore.JobRunning, "cancel": statestore.JobCancelling,
+	} {
+		s := &scripted{create: 202, body: jobIn(state, "")}
+		out, _, err := runAgainst(t, s, "jobs", action, "j 1")
+		if err != nil || s.asked[0] != "POST /v1/jobs/j%201/"+action+" " || !strings.Contains(out, string(state)) {
+			t.Errorf("%s asks %q, prints %q: %v", action, s.asked, out, err)
+		}
+	}
+	s := &scripted{looks: []string{jobIn(statestore.JobRunning, ""), jobIn(statestore.JobFailed, `,"reason":"it broke"`)}}
+	out, _, err := runAgainst(t, s, "jobs", "watch", "j1")
+	var code exitCode
+	if !errors.As(err, &code) || code != exitFailed || !strings.Contains(out, "it broke") {
+		t.Errorf("watch prints %q: %v", out, err)
+	}
+}
+
+// The bar tells how fast a job is, when it will be done, and what holds it up.
+func TestWhatAJobIsBusyWith(t *testing.T) {
+	t.Parallel()
+	job := &jobAnswer{Kind: migrations.KindDrain, Instances: []string{"i1", "i2"}}
+	job.Progress.Progress = migrations.Progress{
+		Phase: migrations.PhaseMoving, Total: 10, Moved: 2, RatePerS: 1.55, EtaMS: 5400,
+		Blocked:   map[string]int{"no_target": 1, "in_flight": 3},
+		Instances: map[string]migrations.InstanceProgress{"i1": {Because: "sessions"}, "i2": {Because: "hints"}},
+	}
+	const want = "draining i1,i2 (moving, 1.6/s, about 5s left, 3 blocked: in_flight, 1 blocked: no_target, i2 waits for hints)"
+	if got := whatItDoes(job); got != want {
+		t.Errorf("says %q, want %q", got, want)
+	}
+	if got := whatItDoes(&jobAnswer{Kind: migrations.KindRebalance}); got != "rebalancing" {
+		t.Errorf("of a job that has not begun: %q", got)
+	}
+}
+
+// The cheapest instances are those whose sessions take the fewest tokens to move.
+func TestCheapestInstances(t *testing.T) {
+	t.Parallel()
+	cost := map[string]string{"a": "3 900", "b": "9 100", "c": "0 0", "d": "1 5", "e": "2 100"}
+	web := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, one := strings.CutPrefix(r.URL.Path, "/v1/instances/"); one {
+			sessions, tokens, _ := strings.Cut(cost[id], " ")
+			fmt.Fprintf(w, `{"id":%q,"state":"ready","drain_cost":{"sessions":%s,"tokens":%s}}`, id, sessions, tokens)
+			return
+		}
+		_, _ = io.WriteString(w, `{"instances":[{"id":"a","state":"ready"},{"id":"b","state":"ready"},{"id":"c","state":"drained"},`+
+			`{"id":"d","state":"draining"},{"id":"e","state":"ready"}]}`)
+	})
+	out, _, err := runAgainst(t, web, "instances", "--cheapest", "2")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if err != nil || len(lines) != 3 || !strings.HasPrefix(lines[1], "e ") || !strings.HasPrefix(lines[2], "b ") {
+		t.Errorf("prints\n%s: %v", out, err)
+	}
+	out, _, err = runAgainst(t, web, "instances", "--cheapest", "9", "--json")
+	var list instanceList
+	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Instances) != 3 || list.Instances[2].ID != "a" {
+		t.Errorf("--json prints %s: %v", out, err)
+	}
+}
