@@ -153,8 +153,12 @@ func (c *simulateCmd) check(ctx context.Context, std *streams, input *simulation
 
 // tune prints the policy that the scenario asks for.
 func (c *simulateCmd) tune(ctx context.Context, std *streams, input *simulation) error {
+	populations := 3
+	if input.trace != nil {
+		populations = 1 // there is only the one
+	}
 	bar := progress.New(std.err, "tuning", 0)
-	tuned, err := simulate.Tune(ctx, input.scenario, func(ctx context.Context, sc simulate.Scenario) (*simulate.Report, error) {
+	tuned, err := simulate.Tune(ctx, input.scenario, populations, func(ctx context.Context, sc simulate.Scenario) (*simulate.Report, error) {
 		one := *input
 		one.scenario = sc
 		return one.run(ctx, nil, func(string, int, int) {})

@@ -16,7 +16,7 @@ func TestStandInsWalkAlike(t *testing.T) {
 	for i := range members {
 		members[i] = routing.Member{ID: fmt.Sprintf("i%d", i), Weight: 50 + i}
 	}
-	for _, o := range []routing.RingOptions{{}, {Slots: 1 << 10, CapPercent: 105}, {Slots: 1 << 18, Points: 64}} {
+	for _, o := range []routing.RingOptions{{}, {Slots: 1 << 10, CapPercent: 105}, {Slots: 1 << 13, Points: 64}} {
 		ring, err := routing.NewRing(o, members)
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func with(t testing.TB, sc Scenario, events ...string) Scenario {
 // jumps for a newcomer, the newcomer gets its share, and a death moves those it
 // has to.
 func TestBalance(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		t.Skip("plays a million sessions")
 	}
 	t.Parallel()
