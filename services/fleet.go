@@ -32,6 +32,9 @@ type fleet struct {
 	turn  chan struct{} // holds a token while the registry is being read
 	began atomic.Uint64 // reads that began
 	wake  chan struct{}
+	rest  atomic.Int64 // ns that the last rebuild of rings should be followed by without another
+	built atomic.Int64 // monotonic ns when it ended
+	epoch time.Time
 }
 
 // fleetImage is everything known of the fleet at one version. It is immutable.
@@ -57,7 +60,7 @@ type pool struct {
 }
 
 func newFleet(store fleetStore) *fleet {
-	f := &fleet{store: store, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	f := &fleet{store: store, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), epoch: time.Now()}
 	f.image.Store(&fleetImage{read: time.Now()})
 	return f
 }
@@ -117,10 +120,20 @@ func (i *fleetImage) gone(o statestore.Owner) bool {
 	return in == nil || in.Incarnation != o.Incarnation || in.Health == statestore.Down
 }
 
+// Rebuilding the rings of a large fleet takes milliseconds, and a rollout changes
+// it many times a second: a process spends a restShare-th of its time on that at
+// most. What takes less than cheapRebuild happens at once.
+const (
+	restShare    = 10
+	cheapRebuild = 2 * time.Millisecond
+	longestRest  = 500 * time.Millisecond
+)
+
 // run keeps the image fresh until ctx ends.
 func (f *fleet) run(ctx context.Context, onError func(error)) {
 	tick := time.NewTicker(fleetPoll)
 	defer tick.Stop()
+	var due routing.Debounce
 	for {
 		if err := f.poll(ctx); err != nil && ctx.Err() == nil {
 			onError(err)
@@ -130,8 +143,26 @@ func (f *fleet) run(ctx context.Context, onError func(error)) {
 			return
 		case <-tick.C:
 		case <-f.wake:
+			due.Window = time.Duration(f.rest.Load())
+			if rebuild, wait := due.Due(time.Since(f.epoch), true); !rebuild && pause(ctx, wait) {
+				due.Due(time.Since(f.epoch), true)
+			}
 		}
 	}
+}
+
+// rested reports whether members that changed may be built at once.
+func (f *fleet) rested() bool {
+	return time.Since(f.epoch) >= time.Duration(f.built.Load()+f.rest.Load())
+}
+
+// tire notes what a rebuild cost.
+func (f *fleet) tire(took time.Duration) {
+	f.rest.Store(0)
+	if took >= cheapRebuild {
+		f.rest.Store(int64(min(restShare*took, longestRest)))
+	}
+	f.built.Store(int64(time.Since(f.epoch)))
 }
 
 // nudge makes run read soon.
@@ -178,7 +209,12 @@ func (f *fleet) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read fleet: %w", err)
 	}
-	f.image.Store(f.now().advance(number, view))
+	before, started := f.now(), time.Now()
+	next := before.advance(number, view)
+	f.image.Store(next)
+	if next.view.Members != before.view.Members {
+		f.tire(time.Since(started))
+	}
 	return nil
 }
 

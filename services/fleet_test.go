@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"berth/routing"
 	"berth/statestore"
@@ -283,4 +284,46 @@ func TestWakeupsAreThereWhileSomebodyWaits(t *testing.T) {
 		t.Fatalf("left behind: %v", w.topics)
 	}
 	w.wake("x")
+}
+
+// Case R08: what costs much to rebuild is rebuilt at once after a quiet time, and
+// then at most once in ten times of what it took, however often it changes.
+func TestALargeFleetIsNotRebuiltAtEveryChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := new(registry)
+		r.add("p", 0, 2)
+		f := newFleet(r)
+		reads := func() int {
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.reads
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go f.run(ctx, func(err error) { t.Error(err) })
+		if n := reads(); n != 1 {
+			t.Fatalf("%d reads at the start", n)
+		}
+		f.tire(30 * time.Millisecond)
+		if f.rested() {
+			t.Fatal("rested at once")
+		}
+		f.nudge()
+		if n := reads(); n != 2 {
+			t.Fatalf("%d reads after the first change", n)
+		}
+		for range 29 { // a change every 10 ms
+			time.Sleep(10 * time.Millisecond)
+			f.nudge()
+		}
+		if n := reads(); n != 2 {
+			t.Fatalf("%d reads within 290 ms", n)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if n := reads(); n != 3 || !f.rested() {
+			t.Fatalf("%d reads after 310 ms, rested %v", n, f.rested())
+		}
+	})
 }
