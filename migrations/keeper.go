@@ -30,8 +30,11 @@ type jobStore interface {
 type keeper struct {
 	store jobStore
 	ref   statestore.JobRef
+	kind  string
 	lease time.Duration
 	told  func(statestore.Job, Progress) // after each save
+
+	totals *totals
 
 	kick chan struct{} // holds one token while a save should not wait for its turn
 
@@ -42,14 +45,18 @@ type keeper struct {
 	changes uint64        // of state and memo
 	stored  uint64        // the last of them that is in the store
 	renewed time.Time     // the lease
+	counted Progress      // what totals know
+	entered time.Time     // the phase
+	waiting time.Time     // since when the session has been blocked that has been for longest; zero: none is
 	saved   chan struct{} // closed by the next save
 	control statestore.Control
 	obey    chan struct{} // closed while control asks for something
 }
 
-func newKeeper(store jobStore, job *statestore.Job, m memo, lease time.Duration, told func(statestore.Job, Progress)) *keeper {
+func newKeeper(store jobStore, job *statestore.Job, m memo, o *Options, t *totals) *keeper {
 	k := &keeper{
-		store: store, ref: job.Ref(), lease: lease, told: told,
+		store: store, ref: job.Ref(), kind: job.Kind, lease: o.Lease, told: o.OnProgress,
+		totals: t, counted: m.Progress, entered: time.Now(),
 		kick: make(chan struct{}, 1), state: job.State, memo: m,
 		saved: make(chan struct{}), obey: make(chan struct{}), renewed: time.Now(),
 		speed: newSpeed(time.Now(), m.done()),
@@ -141,7 +148,7 @@ func (k *keeper) save(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("save job %s: %w", k.ref.ID, orLost(err))
 	}
-	k.answered(changes, job.Control)
+	k.answered(changes, job.Control, &progress, state)
 	if k.told != nil {
 		k.told(job, progress)
 	}
@@ -157,9 +164,11 @@ func orLost(err error) error {
 	return err
 }
 
-func (k *keeper) answered(changes uint64, control statestore.Control) {
+func (k *keeper) answered(changes uint64, control statestore.Control, p *Progress, state statestore.JobState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.totals.saved(k.kind, &k.counted, p, state)
+	k.counted = *p
 	k.stored, k.renewed = max(k.stored, changes), time.Now()
 	close(k.saved)
 	k.saved = make(chan struct{})
@@ -232,16 +241,33 @@ func (k *keeper) update(change func(*memo)) {
 func (k *keeper) enter(state statestore.JobState, phase Phase) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.memo.Phase != phase {
+		k.leave()
+	}
 	if k.state != state || k.memo.Phase != phase {
 		k.state, k.memo.Phase = state, phase
 		k.changes++
 	}
 }
 
+// leave counts the phase that ends.
+func (k *keeper) leave() {
+	k.totals.phase(k.kind, k.memo.Phase, time.Since(k.entered))
+	k.entered = time.Now()
+}
+
+// wait notes since when the session has been blocked that has been for longest.
+func (k *keeper) wait(since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.waiting = since
+}
+
 // conclude sets the state that the job ends in; its phase says how far it came.
 func (k *keeper) conclude(state statestore.JobState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.leave()
 	k.state, k.memo.Reserved = state, 0
 	k.changes++
 }

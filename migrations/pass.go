@@ -24,6 +24,8 @@ const noticeEvery = 250 * time.Millisecond
 // turn.
 func (w *work) pass(ctx context.Context, p *plan, seen time.Time) (moved int, cut bool, err error) {
 	w.why = p.why
+	w.waits.planned(time.Now(), p)
+	defer func() { w.keeper.wait(w.waits.oldest()) }()
 	steps := p.steps
 	if cut = len(steps) > passLimit; cut {
 		steps = steps[:passLimit]
@@ -138,6 +140,7 @@ func (o *outcomes) add(s *step, r result) {
 	}
 	if r.blocked != "" {
 		o.w.why[s.key] = r.blocked
+		o.w.waits.blocked(time.Now(), s.key)
 		o.w.keeper.note(func(m *memo) { increase(&m.Blocked, r.blocked, 1) })
 		o.w.tried(s, r.blocked)
 	}

@@ -149,6 +149,9 @@ func parseMemo(doc []byte) (memo, error) {
 	return m, nil
 }
 
+// Open is how many sessions need something more.
+func (p *Progress) Open() int { return max(0, p.Total-p.done()) }
+
 // done is how many sessions need nothing more.
 func (p *Progress) done() int { return p.Moved + sum(p.Skipped) }
 

@@ -48,6 +48,8 @@ type Runner struct {
 	o     Options
 	wake  chan struct{} // holds one token while jobs should be looked for at once
 
+	totals totals
+
 	mu   sync.Mutex
 	held map[string]*keeper // by job
 }
@@ -167,7 +169,7 @@ type holding struct {
 func (r *Runner) hold(job statestore.Job) *holding {
 	m, err := parseMemo(job.Progress)
 	m.Reserved = 0 // whatever was promised, nobody of this holding promised it
-	h := &holding{r: r, job: job, broken: err, keeper: newKeeper(r.store, &job, m, r.o.Lease, r.o.OnProgress)}
+	h := &holding{r: r, job: job, broken: err, keeper: newKeeper(r.store, &job, m, &r.o, &r.totals)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held[job.ID] = h.keeper

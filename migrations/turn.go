@@ -43,7 +43,9 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 		return d.partial(now), 0, nil
 	}
 	moved, cut := 0, false
-	if len(now.sessions) > 0 {
+	if len(now.sessions) == 0 {
+		d.keeper.wait(time.Time{})
+	} else {
 		p := makePlan(d.question(now))
 		if sum(p.failed) == len(now.sessions) {
 			return d.partial(now), 0, nil

@@ -32,6 +32,7 @@ type work struct {
 	tries   map[statestore.SessionKey]int    // in vain
 	failed  map[statestore.SessionKey]string // those that are not tried any more, and why
 	unseen  unseen
+	waits   waits
 }
 
 func (r *Runner) newWork(h *holding, pace *Pace, prewarm *Prewarm, grace time.Duration) work {
@@ -43,6 +44,7 @@ func (r *Runner) newWork(h *holding, pace *Pace, prewarm *Prewarm, grace time.Du
 		why:     map[statestore.SessionKey]string{},
 		tries:   map[statestore.SessionKey]int{},
 		failed:  map[statestore.SessionKey]string{},
+		waits:   waits{},
 	}
 	gone := func(who statestore.Owner) bool { return lost(r.o.Snapshot(h.job.Pool), who) }
 	w.mover = &mover{

@@ -221,3 +221,35 @@ func TestOnlyDrainedIsSafeToStop(t *testing.T) {
 		t.Errorf("never heard of: %s", a.body)
 	}
 }
+
+// What jobs do shows in the metrics, by their kind.
+func TestMetricsOfJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick)
+	w1, w2 := b.worker("i1"), b.worker("i2")
+	b.crowd(30, w1, w2)
+	w1.beat(1)
+	job := b.call("POST", "/v1/drains", `{"instances":["i1"],"in_flight_grace_ms":0,"pace":{"sessions_per_s":20}}`).want(202).str("id")
+	metrics := func() string { return string(b.call("GET", "/metrics", "").want(200).body) }
+	eventually(t, "the job shows", func() bool {
+		m := metrics()
+		return strings.Contains(m, `berth_job_held{kind="drain",state="running"} 1`) && strings.Contains(m, `berth_job_left_sessions{kind="drain"}`) &&
+			strings.Contains(m, `berth_job_oldest_waiting_seconds{kind="drain"} 0`) && strings.Contains(m, `berth_job_last_progress_seconds{kind="drain"}`)
+	})
+	eventually(t, "it is drained", func() bool {
+		w1.beat(0)
+		return b.call("GET", "/v1/jobs/"+job, "").want(200).str("state") == "succeeded"
+	})
+	eventually(t, "the end shows", func() bool {
+		return strings.Contains(metrics(), `berth_job_ended_total{kind="drain",state="succeeded"} 1`)
+	})
+	m := metrics()
+	for _, want := range []string{
+		`berth_job_sessions_total{kind="drain",result="moved"} 30`, `berth_job_moved_bytes_total{kind="drain"} 210`,
+		`berth_job_phase_seconds_count{kind="drain",phase="moving"} 1`, `berth_job_phase_seconds_sum{kind="drain",phase="settling"}`,
+	} {
+		if !strings.Contains(m, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}

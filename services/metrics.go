@@ -73,7 +73,7 @@ func newMetrics(s *Server) *metrics {
 	m.unknown = counter("kv_requests_unknown_total", "Requests whose usage did not tell what was cached.").WithLabelValues()
 	m.registry.MustRegister(
 		m.routeTime, m.calls, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&fleetCollector{s: s},
+		&fleetCollector{s: s}, &jobCollector{s: s},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "berth_build_info", Help: "Version of this process.",
 			ConstLabels: prometheus.Labels{"version": s.options.Version, "go": runtime.Version()},
