@@ -21,7 +21,7 @@ type RampPolicy struct {
 
 // DefaultRampPolicy is the policy of a pool that nobody configured.
 func DefaultRampPolicy() RampPolicy {
-	return RampPolicy{Over: time.Minute, StartPercent: 10, Steps: 10, MaxChurn: 10, Opening: 2 * time.Second}
+	return RampPolicy{Over: time.Minute, StartPercent: 10, Steps: 10, MaxChurn: 10, Opening: 15 * time.Second}
 }
 
 // Validate reports the first member of the policy that makes no sense.

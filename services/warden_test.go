@@ -255,7 +255,7 @@ func TestWhoJoinsRamps(t *testing.T) {
 		w := watch(t, 10)
 		w.rounds(2)
 		w.want("the first", w.instance("i7").RampPercent, 100)
-		w.rounds(10)
+		w.rounds(20)
 		w.join("new")
 		w.want("before anybody let it in", w.instance("new").RampPercent, statestore.RampQueued)
 		w.rounds(1)
