@@ -68,7 +68,7 @@ type window struct {
 }
 
 func newBooks(sc *Scenario) *books {
-	b := &books{sc: sc, interval: max(time.Second, (sc.Duration / 180).Round(time.Second))}
+	b := &books{sc: sc, interval: max(5*time.Second, (sc.Duration / 180).Round(time.Second))}
 	b.next = b.interval
 	b.windows = []window{newWindow(-1)}
 	return b
@@ -301,9 +301,13 @@ func (l *load) add(o load) {
 	l.fair += o.fair
 }
 
-// effective is the weight in force.
+// effective is the weight in force. The ramp says nothing of who takes no new
+// sessions: what such an instance still serves is measured by its whole weight.
 func (in *instance) effective() float64 {
-	return float64(in.weight) * float64(max(0, in.health.percent)) / 100
+	if in.state.MayTakeNew() || in.state == routing.Suspect {
+		return float64(in.weight) * float64(max(0, in.health.percent)) / 100
+	}
+	return float64(in.weight)
 }
 
 // spread is the highest load over its fair share, and how far they stray.

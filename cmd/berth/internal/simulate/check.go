@@ -166,7 +166,7 @@ func (c *Check) WriteTable(w io.Writer) error {
 		name string
 		CheckedFigure
 	}{
-		{"sessions moved", c.Moved}, {"busiest target / mean", c.MaxMean}, {"seconds from first to last move", c.Took}, {"prewarmed tokens", c.Prewarmed},
+		{"sessions moved", c.Moved}, {"busiest target / mean", c.MaxMean}, {"seconds from first to last move", c.Took}, {"prewarmed tokens, if workers take tasks", c.Prewarmed},
 	} {
 		figures.Row(t, row.name, plain(row.Predicted), plain(row.Actual))
 	}

@@ -71,8 +71,8 @@ func (r *Report) writeMoves(t *tabwriter.Writer) {
 		from, n := mostOf(e.From)
 		to, most := mostOf(e.To)
 		fmt.Fprintf(t, "\n%s: live jumps by reason: %s; %d left %s", e.Event, strings.Join(why, ", "), n, from)
-		if len(e.From) > 1 {
-			fmt.Fprintf(t, " and the rest %d more", len(e.From)-1)
+		if others := len(e.From) - 1; others > 0 {
+			fmt.Fprintf(t, ", %d left %d others", e.LiveJumps-n, others)
 		}
 		fmt.Fprintf(t, "; they came to %d instances, most to %s (%d)", len(e.To), to, most)
 	}
@@ -97,14 +97,25 @@ func (r *Report) writeRamps(t *tabwriter.Writer) {
 const rowsOfSeries = 15
 
 func (r *Report) writeSeries(t *tabwriter.Writer) {
-	fmt.Fprint(t, "\nOver time, under berth\n\n")
+	fmt.Fprint(t, "\nOver time, under berth: the worst of each stretch, and its sums\n\n")
 	figures.Row(t, "until", "max/mean", "stddev", "hit rate", "live jumps", "new sessions", "recomputed", "waiting")
-	every := max(1, len(r.Series)/rowsOfSeries)
-	for i := every - 1; i < len(r.Series); i += every {
-		s := r.Series[i]
+	for stretch := range slices.Chunk(r.Series, max(1, (len(r.Series)+rowsOfSeries-1)/rowsOfSeries)) {
+		s := worst(stretch)
 		figures.Row(t, (time.Duration(s.AtS) * time.Second).String(), decimal(s.MaxMean), decimal(s.StdDevMean), figures.Percent(s.HitRate),
 			strconv.Itoa(s.LiveJumps), strconv.Itoa(s.New), figures.Short(s.Recomputed), strconv.Itoa(s.Waiting))
 	}
+}
+
+// worst joins samples: sums of what is counted, the worst of what is measured.
+func worst(stretch []Sample) Sample {
+	w := stretch[0]
+	for _, s := range stretch[1:] {
+		w.AtS = s.AtS
+		w.MaxMean, w.StdDevMean = max(w.MaxMean, s.MaxMean), max(w.StdDevMean, s.StdDevMean)
+		w.HitRate, w.Waiting = min(w.HitRate, s.HitRate), max(w.Waiting, s.Waiting)
+		w.Jumps, w.LiveJumps, w.New, w.Recomputed = w.Jumps+s.Jumps, w.LiveJumps+s.LiveJumps, w.New+s.New, w.Recomputed+s.Recomputed
+	}
+	return w
 }
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) }
