@@ -17,7 +17,8 @@ type session struct {
 	owner     int32 // who it is bound to, nobody where negative
 	boot      int32 // of the owner when it was bound
 	last      int32 // who served its newest turn
-	turns     int32 // that began
+	turns     int32 // that were routed
+	asked     int32 // 1 + the highest turn that began
 	flying    int32 // turns under way
 	displaced int16 // 1 + the event that took its place away, until it is served elsewhere
 	marked    int16 // 1 + the event it was last counted for as moved
@@ -351,6 +352,11 @@ func (e *engine) serve(in *instance, m moment) {
 func (e *engine) begin(in *instance, m moment, waited time.Duration) {
 	t := e.load.turn(m.session, m.turn, e.blocks)
 	e.blocks = t.blocks[:0]
+	if s := &e.sessions[m.session]; m.turn < s.asked {
+		t.seen = len(t.blocks) // asked for before: after a death, or by a hot session at once
+	} else {
+		s.asked = m.turn + 1
+	}
 	hit := in.cache.Serve(t.blocks)
 	w := &e.sc.Worker
 	prefill := seconds(float64((len(t.blocks)-hit.Blocks)*blockTokens) / w.PrefillTPS * in.slow)

@@ -13,11 +13,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// small is a pool of 20 with as many sessions an instance as the full size has
+// small is a pool of 12 with as many sessions an instance as the full size has
 // for an eighth of the time.
 func small() Scenario {
 	sc := Default()
-	sc.Instances, sc.Sessions = 20, 40_000
+	sc.Instances, sc.Sessions = 12, 24_000
 	sc.Warmup, sc.Duration = 2*time.Minute, 6*time.Minute
 	return sc
 }
@@ -70,7 +70,7 @@ func TestBalance(t *testing.T) {
 func TestBoundUnderZipf(t *testing.T) {
 	t.Parallel()
 	sc := small()
-	sc.Sessions, sc.Zipf = 80_000, 1
+	sc.Sessions, sc.Zipf = 48_000, 1
 	r := mustRun(t, sc)
 	if r.MaxMean > 1.26 || r.LiveJumps != 0 {
 		t.Errorf("max/mean load %.3f with %d live jumps, want at most 1.26 and none", r.MaxMean, r.LiveJumps)
@@ -112,12 +112,12 @@ func TestAddMovesNobody(t *testing.T) {
 	t.Parallel()
 	r := mustRun(t, with(t, small(), "1m:add:4"), PlainRing, Modulo)
 	wantNobodyMoved(t, r.Events[0])
-	if got := r.Events[0].MovedShare; math.Abs(got-4.0/24) > 0.03 {
-		t.Errorf("%.3f of the key space moved, want about a sixth", got)
+	if got := r.Events[0].MovedShare; math.Abs(got-4.0/16) > 0.04 {
+		t.Errorf("%.3f of the key space moved, want about a quarter", got)
 	}
 	ring, modulo := r.Others[0].Events[0], r.Others[1].Events[0]
-	if ring.LiveJumps == 0 || modulo.LiveJumps < 3*ring.LiveJumps {
-		t.Errorf("live jumps: plain ring %d, modulo %d; a sixth and nearly all of the sessions should", ring.LiveJumps, modulo.LiveJumps)
+	if ring.LiveJumps == 0 || modulo.LiveJumps < 2*ring.LiveJumps {
+		t.Errorf("live jumps: plain ring %d, modulo %d; a quarter and three quarters of the sessions should", ring.LiveJumps, modulo.LiveJumps)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestZoneIsLostAtOnce(t *testing.T) {
 	sc.Zones = 4
 	r := mustRun(t, with(t, sc, "3m:kill:zone=b"))
 	wantOnlyItsSessions(t, r.Events[0])
-	if len(r.Events[0].Instances) != 5 || r.Refused != 0 {
+	if len(r.Events[0].Instances) != 3 || r.Refused != 0 {
 		t.Errorf("a zone of %d instances went, %d turns were refused", len(r.Events[0].Instances), r.Refused)
 	}
 }
@@ -227,8 +227,8 @@ func TestR43HotSessionsSpread(t *testing.T) {
 
 func TestSlowInstanceTakesLess(t *testing.T) {
 	t.Parallel()
-	r := mustRun(t, with(t, small(), "1m:slow:i3:2", "3m:slow:i3:1"))
-	ring := mustRun(t, with(t, small(), "1m:slow:i3:2", "3m:slow:i3:1"), PlainRing).Others[0]
+	r := mustRun(t, with(t, small(), "1m:slow:i3:2", "3m:slow:i3:1"), PlainRing)
+	ring := r.Others[0]
 	if r.PeakMaxMean >= ring.PeakMaxMean {
 		t.Errorf("a slow instance peaks at %.2f, and on a ring without bound at %.2f", r.PeakMaxMean, ring.PeakMaxMean)
 	}
