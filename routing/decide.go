@@ -105,6 +105,9 @@ func Degraded(s *Snapshot, req Request) Decision {
 	eligible, _ := s.choices(&req, &room)
 	to := s.ring.first(req.hash(), eligible)
 	if to < 0 {
+		to = s.queuedFor(req.hash(), &req)
+	}
+	if to < 0 {
 		return s.panicked(-1, &req, &unread)
 	}
 	return s.conclude(to, ReasonNew, &req, &unread, eligible)
@@ -219,9 +222,29 @@ func (s *Snapshot) choose(stands standing, owner int, req *Request, rec *Record)
 		}
 	}
 	if to < 0 {
-		return s.panicked(owner, req, rec)
+		if to = s.queuedFor(hash, req); to < 0 {
+			return s.panicked(owner, req, rec)
+		}
+		if stands == loose {
+			reason = placed(rec.Exists)
+		}
 	}
 	return s.conclude(to, reason, req, rec, eligible)
+}
+
+// queuedFor is the instance that takes a request for which nobody is eligible
+// though it waits to join: pace is no reason to refuse anybody.
+func (s *Snapshot) queuedFor(hash uint64, req *Request) int {
+	var admitted []int
+	for _, i := range s.queued {
+		if s.admits(i, req) {
+			admitted = append(admitted, i)
+		}
+	}
+	if len(admitted) == 0 {
+		return -1
+	}
+	return admitted[mix(hash)%uint64(len(admitted))]
 }
 
 // place is rule 3. It answers ReasonNone with an instance where one is
@@ -240,13 +263,18 @@ func (s *Snapshot) place(hash uint64, exists bool, eligible, roomy bitset) (int,
 			to = s.leastLoaded(eligible)
 		}
 	}
-	switch {
-	case to != first:
+	if to != first {
 		return to, ReasonOverBound
-	case exists:
-		return to, ReasonLapsed
 	}
-	return to, ReasonNew
+	return to, placed(exists)
+}
+
+// placed is the reason of an ordinary placement.
+func placed(exists bool) Reason {
+	if exists {
+		return ReasonLapsed
+	}
+	return ReasonNew
 }
 
 // lighterOfTwo lets the two halves of a request id's hash pick an instance each

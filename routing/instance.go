@@ -1,6 +1,8 @@
 package routing
 
 import (
+	"time"
+
 	"fmt"
 	"net/netip"
 )
@@ -16,8 +18,9 @@ type Instance struct {
 	Zone        string
 	Labels      map[string]string
 
-	Weight      int // 100 is ordinary; 0 keeps its sessions and takes no new ones
-	RampPercent int // part of the weight in force, 1 to 100; 0 means all of it, RampQueued none
+	Weight      int       // 100 is ordinary; 0 keeps its sessions and takes no new ones
+	RampPercent int       // part of the weight in force, 1 to 100; 0 means all of it, RampQueued none
+	Registered  time.Time // its boot, by the store's clock; zero if that is not known
 	State       State
 	Breaker     Breaker
 	Load        Load

@@ -125,7 +125,7 @@ func TestNobodyElseToServe(t *testing.T) {
 	t.Parallel()
 	c := newClimbers(t, 0, DefaultRampPolicy()).join("a", "b").step(time.Second).is("a", 100).is("b", 100)
 	c.join("c").step(time.Second).is("c", 100) // the same rollout
-	c.join("d").step(time.Second).is("d", 10)
+	c.step(20*time.Second).join("d").step(time.Second).is("d", 10)
 }
 
 // R39: a new replica got nothing, or everything. Its share of new sessions follows

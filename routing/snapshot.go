@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 )
 
 // Spec is what a snapshot is made of.
@@ -38,6 +39,8 @@ type Snapshot struct {
 	over  bitset // whoever is over its bound, eligible or not
 	calm  bitset // those of roomy that carry no more than their fair share
 	crowd crowd  // of takes
+
+	queued []int // who would be of takes if it had not to wait to join
 }
 
 // roster finds instances by name. Only a change of members touches it.
@@ -97,10 +100,13 @@ func (s *Snapshot) WithLoads(l Loads) *Snapshot {
 	return next
 }
 
-// admitQueued lets in who waits to join when nobody else may take a session: pace
-// is no reason to refuse one.
+// admitQueued lets in who waits to join where pace is no reason to wait: when
+// nobody else may take a session, and when those who may are of the same rollout.
+// The holder of the health lease says the same within a round.
 func (s *Snapshot) admitQueued() {
 	var queued []int
+	var first time.Time // that one of those who serve was registered
+	serving := false
 	for i := range s.instances {
 		in := &s.instances[i]
 		switch {
@@ -108,11 +114,17 @@ func (s *Snapshot) admitQueued() {
 		case in.RampPercent == RampQueued:
 			queued = append(queued, i)
 		case in.Weight > 0:
-			return
+			if !serving || in.Registered.Before(first) {
+				first = in.Registered
+			}
+			serving = true
 		}
 	}
 	for _, i := range queued {
-		s.instances[i].RampPercent = 0
+		in := &s.instances[i]
+		if !serving || !first.IsZero() && in.Registered.Sub(first) < s.policy.Ramp.Opening {
+			in.RampPercent = 0
+		}
 	}
 }
 
@@ -174,8 +186,12 @@ func (s *Snapshot) judge() {
 	n := len(s.instances)
 	s.takes, s.roomy, s.over, s.calm = newBitset(n), newBitset(n), newBitset(n), newBitset(n)
 	s.crowd = crowd{}
+	s.queued = nil
 	for i := range s.instances {
 		in := &s.instances[i]
+		if in.RampPercent == RampQueued && in.Weight > 0 && in.State.MayTakeNew() && in.Breaker == BreakerClosed {
+			s.queued = append(s.queued, i)
+		}
 		if s.mayTake(i) && in.Breaker == BreakerClosed {
 			s.takes.add(i)
 			s.crowd.add(in.Load.InFlight(), in.member().effectiveWeight())

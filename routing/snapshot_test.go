@@ -280,3 +280,46 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Who waits to join serves all the same where nobody else may: nobody is there, or
+// a request leaves out all who are. Instances of one rollout do not wait at all.
+func TestPaceRefusesNobody(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1_900_000_000, 0)
+	member := func(id string, ramp int, after time.Duration) Instance {
+		return Instance{ID: id, Address: "10.0.0.1:80", Weight: 100, State: Ready, RampPercent: ramp, Registered: began.Add(after)}
+	}
+	build := func(list ...Instance) *Snapshot {
+		s, err := NewSnapshot(Spec{Version: 1, Policy: DefaultPolicy(), Instances: list}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	late := DefaultRampPolicy().Opening + time.Second
+	s := build(member("old", 100, 0), member("same", RampQueued, time.Second), member("late", RampQueued, late), member("later", RampQueued, late))
+	if !s.Eligible("same") || s.Eligible("late") {
+		t.Fatalf("of the same rollout %v, later %v", s.Eligible("same"), s.Eligible("late"))
+	}
+	seen := map[string]int{}
+	for i := range 100 {
+		req := Request{Key: fmt.Sprint(i), Exclude: []string{"old", "same"}}
+		d := Decide(s, req, Record{Exists: true, Owner: "old", Incarnation: "x"})
+		if d.Instance == nil || d.Reason != ReasonFailover || !d.Jump {
+			t.Fatalf("a failover with only the queued left: %+v", d)
+		}
+		if again := Decide(s, req, Record{}); again.Instance != d.Instance || again.Reason != ReasonNew {
+			t.Fatalf("a new session of the same key: %+v", again)
+		}
+		if degraded := Degraded(s, req); degraded.Instance != d.Instance {
+			t.Fatalf("degraded: %+v", degraded)
+		}
+		if d := Decide(s, Request{Key: fmt.Sprint(i)}, Record{}); d.Instance.ID == "late" || d.Instance.ID == "later" {
+			t.Fatalf("an ordinary session at who waits to join: %+v", d)
+		}
+		seen[d.Instance.ID]++
+	}
+	if seen["late"] < 20 || seen["later"] < 20 {
+		t.Fatalf("they do not share the work: %v", seen)
+	}
+}

@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,9 +31,9 @@ type fleet struct {
 	turn  chan struct{} // holds a token while the registry is being read
 	began atomic.Uint64 // reads that began
 	wake  chan struct{}
-	rest  atomic.Int64 // ns that the last rebuild of rings should be followed by without another
-	built atomic.Int64 // monotonic ns when it ended
 	epoch time.Time
+	ended atomic.Int64 // ns since epoch when pools were last built
+	rest  atomic.Int64 // ns that should pass after that before they are built again
 }
 
 // fleetImage is everything known of the fleet at one version. It is immutable.
@@ -43,6 +42,7 @@ type fleetImage struct {
 	pools     map[string]*pool
 	instances map[string]*statestore.Instance
 	models    map[string]string // model name → pool
+	built     uint64            // the Members of the view that the pools are made of
 	number    uint64            // of the read that it comes from
 	read      time.Time         // monotonic, when view.Now was the store's clock
 	loaded    bool
@@ -120,77 +120,6 @@ func (i *fleetImage) gone(o statestore.Owner) bool {
 	return in == nil || in.Incarnation != o.Incarnation || in.Health == statestore.Down
 }
 
-// Rebuilding the rings of a large fleet takes milliseconds, and a rollout changes
-// it many times a second: a process spends a restShare-th of its time on that at
-// most. What takes less than cheapRebuild happens at once.
-const (
-	restShare    = 10
-	cheapRebuild = 2 * time.Millisecond
-	longestRest  = 500 * time.Millisecond
-)
-
-// run keeps the image fresh until ctx ends.
-func (f *fleet) run(ctx context.Context, onError func(error)) {
-	tick := time.NewTicker(fleetPoll)
-	defer tick.Stop()
-	var due routing.Debounce
-	for {
-		if err := f.poll(ctx); err != nil && ctx.Err() == nil {
-			onError(err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-f.wake:
-			due.Window = time.Duration(f.rest.Load())
-			if rebuild, wait := due.Due(time.Since(f.epoch), true); !rebuild && pause(ctx, wait) {
-				due.Due(time.Since(f.epoch), true)
-			}
-		}
-	}
-}
-
-// rested reports whether members that changed may be built at once.
-func (f *fleet) rested() bool {
-	return time.Since(f.epoch) >= time.Duration(f.built.Load()+f.rest.Load())
-}
-
-// tire notes what a rebuild cost.
-func (f *fleet) tire(took time.Duration) {
-	f.rest.Store(0)
-	if took >= cheapRebuild {
-		f.rest.Store(int64(min(restShare*took, longestRest)))
-	}
-	f.built.Store(int64(time.Since(f.epoch)))
-}
-
-// nudge makes run read soon.
-func (f *fleet) nudge() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
-// poll reads the registry on nobody's behalf, and returns also what is wrong with
-// what it found.
-func (f *fleet) poll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
-	defer cancel()
-	known := f.now().broken
-	if err := f.refresh(ctx); err != nil {
-		return err
-	}
-	var news []error
-	for name, err := range f.now().broken {
-		if known[name] == nil {
-			news = append(news, fmt.Errorf("pool %s: %w", name, err))
-		}
-	}
-	return errors.Join(news...)
-}
-
 // refresh reads the registry and swaps in a new image. Of many callers, those
 // that come while another waits are served by the same read.
 func (f *fleet) refresh(ctx context.Context) error {
@@ -210,27 +139,47 @@ func (f *fleet) refresh(ctx context.Context) error {
 		return fmt.Errorf("read fleet: %w", err)
 	}
 	before, started := f.now(), time.Now()
-	next := before.advance(number, view)
+	next := before.advance(number, view, f.rested())
 	f.image.Store(next)
-	if next.view.Members != before.view.Members {
-		f.tire(time.Since(started))
+	if next.built != before.built {
+		f.tire(len(view.Instances), time.Since(started))
 	}
 	return nil
 }
 
 // advance builds the image that follows i; what has not changed is taken over.
-func (i *fleetImage) advance(number uint64, view statestore.FleetView) *fleetImage {
-	next := &fleetImage{view: view, number: number, read: time.Now(), loaded: true}
+// Pools stay as they are for now if they may not be built and are all there.
+func (i *fleetImage) advance(number uint64, view statestore.FleetView, build bool) *fleetImage {
+	next := &fleetImage{view: view, number: number, read: time.Now(), loaded: true, built: i.built}
 	switch {
-	case i.loaded && view.Version == i.view.Version:
+	case i.loaded && view.Version == i.view.Version && view.Members == i.built:
 		next.pools, next.instances, next.models, next.broken = i.pools, i.instances, i.models, i.broken
-	case i.loaded && view.Members == i.view.Members:
+	case i.loaded && view.Members == i.built:
 		next.models, next.broken = i.models, i.broken
 		next.addLoads(i)
+	case i.loaded && !build && i.hasPools(&view):
+		next.pools, next.models, next.broken = i.pools, i.models, i.broken
+		next.instances = byID(&next.view)
 	default:
+		next.built = view.Members
 		next.addMembers(i)
 	}
 	return next
+}
+
+// hasPools reports whether all pools of a view are there.
+func (i *fleetImage) hasPools(view *statestore.FleetView) bool {
+	for k := range view.Instances {
+		if i.pools[view.Instances[k].Pool] == nil {
+			return false
+		}
+	}
+	for name := range view.Policies {
+		if i.pools[name] == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // byID lists the instances of a view.
@@ -346,10 +295,17 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 	}
 	return routing.Instance{
 		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
-		Rank: in.Rank, Zone: in.Zone, Labels: labels,
+		Rank: in.Rank, Zone: in.Zone, Labels: labels, Registered: registered(in),
 		Weight: in.EffectiveWeight(), RampPercent: in.RampPercent, State: routingState(in), Breaker: routingBreaker(in.Breaker),
 		Load: routingLoad(in),
 	}
+}
+
+func registered(in *statestore.Instance) time.Time {
+	if in.Registered == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(in.Registered))
 }
 
 func routingLoad(in *statestore.Instance) routing.Load {

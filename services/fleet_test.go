@@ -306,7 +306,7 @@ func TestALargeFleetIsNotRebuiltAtEveryChange(t *testing.T) {
 		if n := reads(); n != 1 {
 			t.Fatalf("%d reads at the start", n)
 		}
-		f.tire(30 * time.Millisecond)
+		f.tire(largeFleet, 30*time.Millisecond)
 		if f.rested() {
 			t.Fatal("rested at once")
 		}
@@ -324,6 +324,19 @@ func TestALargeFleetIsNotRebuiltAtEveryChange(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		if n := reads(); n != 3 || !f.rested() {
 			t.Fatalf("%d reads after 310 ms, rested %v", n, f.rested())
+		}
+		// Who registers meanwhile is known, and serves when its turn has come.
+		f.tire(largeFleet, 30*time.Millisecond)
+		r.mu.Lock()
+		r.add("p", 2, 3)
+		r.mu.Unlock()
+		if err := f.refresh(ctx); err != nil || f.now().instances["p-2"] == nil || f.now().pools["p"].snapshot.Len() != 2 {
+			t.Fatalf("a refresh in between: %v, %d in the pool", err, f.now().pools["p"].snapshot.Len())
+		}
+		f.nudge()
+		time.Sleep(time.Second)
+		if reads(); f.now().pools["p"].snapshot.Len() != 3 {
+			t.Fatal("its turn never comes")
 		}
 	})
 }

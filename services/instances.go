@@ -91,13 +91,8 @@ func (i *fleetImage) inPlaceOf(spec *statestore.InstanceSpec) []statestore.Owner
 	return others
 }
 
-// seeFleet lets this process's own routes see a change at once; others poll. While
-// a large fleet changes many times a second, this one waits its turn as well.
+// seeFleet lets this process's own routes see a change at once; others poll.
 func (s *Server) seeFleet(ctx context.Context) {
-	if !s.fleet.rested() {
-		s.fleet.nudge()
-		return
-	}
 	if err := s.fleet.refresh(ctx); err != nil {
 		s.log.Warn("fleet not read", "error", err)
 	}
