@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 func TestEveryCommandExplainsItself(t *testing.T) {
 	t.Parallel()
 	commands := []string{
-		"", "serve", "demo", "route", "instances", "drain", "rebalance", "jobs", "sim-worker", "bench", "bench route", "bench append",
+		"", "serve", "demo", "route", "instances", "drain", "rebalance", "jobs", "sim-worker", "bench", "bench route", "bench append", "bench heartbeat",
 		"jobs watch", "jobs pause", "jobs resume", "jobs cancel",
 	}
 	for _, command := range commands {
@@ -56,6 +57,7 @@ func TestMistakesOnTheCommandLineAreNamed(t *testing.T) {
 		{"sim-worker", "--id"},
 		{"bench", `expected one of "route"`},
 		{"bench append", "--store"},
+		{"bench heartbeat --rate often", "--rate"},
 	}
 	for _, tt := range tests {
 		got := run(t, strings.Fields(tt.line)...)
@@ -190,7 +192,7 @@ func TestExitCodesOfDrain(t *testing.T) {
 	}
 }
 
-// TestBenchmarksPrintFigures runs both benchmarks for a moment: their figures are
+// TestBenchmarksPrintFigures runs the benchmarks for a moment: their figures are
 // of no worth then, their form is.
 func TestBenchmarksPrintFigures(t *testing.T) {
 	t.Parallel()
@@ -199,7 +201,7 @@ func TestBenchmarksPrintFigures(t *testing.T) {
 		t.Helper()
 		figures := map[string]any{}
 		readJSON(t, got, &figures)
-		for _, name := range append(names, "ratio", "p50_us", "p99_us") {
+		for _, name := range names {
 			if v, ok := figures[name].(float64); !ok || v <= 0 {
 				t.Errorf("%s is %v in %s", name, figures[name], got.stdout)
 			}
@@ -207,12 +209,26 @@ func TestBenchmarksPrintFigures(t *testing.T) {
 	}
 	t.Run("route", func(t *testing.T) {
 		t.Parallel()
-		check(t, run(t, append([]string{"bench", "route", "--sessions", "50", "--instances", "4"}, short...)...), "berth_rps", "bare_rps")
+		check(t, run(t, append([]string{"bench", "route", "--sessions", "50", "--instances", "4"}, short...)...), "ratio", "berth_rps", "bare_rps", "p50_us", "p99_us")
 	})
 	t.Run("append", func(t *testing.T) {
 		t.Parallel()
 		redis := redistest.Standalone(t)
-		check(t, run(t, append([]string{"bench", "append", "--store", redis.URL}, short...)...), "berth_per_s", "bare_per_s")
+		check(t, run(t, append([]string{"bench", "append", "--store", redis.URL}, short...)...), "ratio", "berth_per_s", "bare_per_s", "p50_us", "p99_us")
+		if n := redis.Client(t).DBSize(t.Context()).Val(); n > 0 {
+			t.Errorf("the benchmark left %d keys behind", n)
+		}
+	})
+	t.Run("heartbeat", func(t *testing.T) {
+		t.Parallel()
+		if runtime.GOOS != "linux" {
+			t.Skip("not tested outside Linux: the CPU time of another process")
+		}
+		line := []string{"bench", "heartbeat", "--json", "--instances", "20", "--rate", "20", "--warmup", "100ms", "--for", "300ms"}
+		figures := []string{"core_share", "bare_share", "us_per_beat", "bare_us_per_beat", "beats_per_s", "p50_ms", "p99_ms"}
+		check(t, run(t, line...), figures...)
+		redis := redistest.Start(t)
+		check(t, run(t, append(line, "--store", redis.URL)...), figures...)
 		if n := redis.Client(t).DBSize(t.Context()).Val(); n > 0 {
 			t.Errorf("the benchmark left %d keys behind", n)
 		}

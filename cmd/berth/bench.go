@@ -12,8 +12,10 @@ import (
 // benchCmd measures Berth beside a bare handler that does the least that could
 // do the job, alternating the two in one run.
 type benchCmd struct {
-	Route  benchRouteCmd  `cmd:"" help:"/route beside a bare handler that writes the same bytes."`
-	Append benchAppendCmd `cmd:"" help:"Appends beside a bare handler that does one RPUSH of the same bytes on the same Redis."`
+	Route     benchRouteCmd     `cmd:"" help:"/route beside a bare handler that writes the same bytes."`
+	Heartbeat benchHeartbeatCmd `cmd:"" help:"CPU time of the server while a fleet does nothing but beat."`
+	Bare      benchBareCmd      `cmd:"" hidden:"" help:"Serve a bare handler, for other benchmarks."`
+	Append    benchAppendCmd    `cmd:"" help:"Appends beside a bare handler that does one RPUSH of the same bytes on the same Redis."`
 }
 
 // anyPort is a free port of the loopback.
