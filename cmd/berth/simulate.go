@@ -44,7 +44,7 @@ type simulateCmd struct {
 	DecodeTPS   *float64       `name:"decode-tps" help:"Tokens a second of an answer."`
 	CacheBlocks *int           `help:"KV cache of an instance, in blocks of 512 tokens."`
 
-	From  string `placeholder:"URL" help:"Play the live fleet of this Berth: its instances, policy and sessions, their ids hashed."`
+	From  string `aliases:"url" placeholder:"URL" help:"Play the live fleet of this Berth: its instances, policy and sessions, their ids hashed."`
 	Token string `env:"BERTH_TOKEN" help:"Token of the caller, an operator."`
 	Pool  string `help:"Pool of the live fleet."`
 	Check string `placeholder:"JOB" help:"Print what the simulation predicts for a drain that was really made beside what it did; needs --from."`
