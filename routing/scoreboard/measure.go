@@ -12,10 +12,11 @@ var sizes = []int{10, 100, 1000}
 // row is a subject with a number of points, and what was measured.
 type row struct {
 	subject
-	given  int // points it was given
-	why    string
-	lookup map[int]float64 // × hash, by fleet size; absent where the build takes too long
-	allocs float64
+	given   int // points it was given
+	why     string
+	lookup  map[int]float64 // × hash, by fleet size; absent where the build takes too long
+	abreast map[int]float64 // the same, of lookups that need not wait for one another
+	allocs  float64
 
 	builds, adds, removes series // at 100 members
 	anew                  bool   // a removal is a new build
@@ -75,11 +76,11 @@ func lineUp(p plan, keys []string, tell func(string, ...any)) (rows []*row, note
 		points, best, err := s.evenPoints(target, p.fleets, keys)
 		switch {
 		case errors.Is(err, errTooSlow):
-			notes = append(notes, fmt.Sprintf("%s: building took over a minute before it was as even as Berth; the best seen was %.3f", s.name, best))
+			notes = append(notes, fmt.Sprintf("%s: building takes over a minute before it is as even as Berth", s.name))
 		case err != nil:
 			return nil, nil, fmt.Errorf("%s: %w", s.name, err)
 		case points == 0:
-			notes = append(notes, fmt.Sprintf("%s: never as even as Berth; the best of up to %d points was %.3f", s.name, candidates[len(candidates)-1], best))
+			notes = append(notes, fmt.Sprintf("%s: not as even as Berth with %d points either: max/mean %.3f", s.name, candidates[len(candidates)-1], best))
 		case points == s.points:
 			first.why = "default, as even as Berth"
 		default:
@@ -113,12 +114,12 @@ func raceLookups(rows []*row, n int, p plan, keys []string, tell func(string, ..
 		}
 		tables, racing = append(tables, t), append(racing, r)
 	}
-	ratios, allocs := lookups(tables, p.rounds, keys)
+	ratios, abreast, allocs := lookups(tables, p.rounds, keys)
 	for i, r := range racing {
 		if r.lookup == nil {
-			r.lookup = make(map[int]float64)
+			r.lookup, r.abreast = make(map[int]float64), make(map[int]float64)
 		}
-		r.lookup[n] = ratios[i]
+		r.lookup[n], r.abreast[n] = ratios[i], abreast[i]
 		r.allocs = max(r.allocs, allocs[i])
 	}
 	return nil

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // fleetSize is how many members balance and movement are measured with.
 const fleetSize = 100
 
@@ -116,28 +118,39 @@ func without(members []string, leaver string) []string {
 var candidates = []int{128, 160, 256, 384, 512, 768, 1024, 1536, 2048}
 
 // evenPoints is the lowest candidate at which a subject spreads keys at least as
-// evenly as the target; false if none does. best is the closest it came.
+// evenly as the target, found by halving: more points never spread worse, but
+// for chance. It is 0 where the most points are not enough; best is what they
+// reach.
 func (s *subject) evenPoints(target float64, fleets int, keys []string) (points int, best float64, err error) {
-	for _, points := range candidates {
-		if points < s.points {
-			continue
-		}
-		sum := 0.0
-		for fleet := range fleets {
-			t, err := s.build(memberNames(fleet, fleetSize), points, patience())
-			if err != nil {
-				return 0, best, err
-			}
-			sum += spread(&t, keys)
-			t.stop()
-		}
-		mean := sum / float64(fleets)
-		if best == 0 || mean < best {
-			best = mean
-		}
-		if mean <= target {
-			return points, best, nil
+	list := slices.DeleteFunc(slices.Clone(candidates), func(n int) bool { return n < s.points })
+	low, high := 0, len(list)-1
+	if best, err = s.evenness(list[high], fleets, keys); err != nil || best > target {
+		return 0, best, err
+	}
+	for low < high {
+		middle := (low + high) / 2
+		mean, err := s.evenness(list[middle], fleets, keys)
+		switch {
+		case err != nil:
+			return 0, best, err
+		case mean <= target:
+			high = middle
+		default:
+			low = middle + 1
 		}
 	}
-	return 0, best, nil
+	return list[high], best, nil
+}
+
+// evenness is max/mean with so many points, the mean of several fleets.
+func (s *subject) evenness(points, fleets int, keys []string) (mean float64, err error) {
+	for fleet := range fleets {
+		t, err := s.build(memberNames(fleet, fleetSize), points, patience())
+		if err != nil {
+			return 0, err
+		}
+		mean += spread(&t, keys) / float64(fleets)
+		t.stop()
+	}
+	return mean, nil
 }

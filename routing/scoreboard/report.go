@@ -38,6 +38,7 @@ type line struct {
 	Lookup10    *float64 `json:"lookup_x_hash_10"`
 	Lookup100   *float64 `json:"lookup_x_hash_100"`
 	Lookup1000  *float64 `json:"lookup_x_hash_1000"`
+	Abreast     *float64 `json:"abreast_x_hash_100"`
 	Allocs      float64  `json:"allocs"`
 	MaxMean     float64  `json:"max_mean"`
 	Build       float64  `json:"build_100_ms"`
@@ -63,7 +64,7 @@ func newReport(p plan, rows []*row, notes []string) *report {
 		r.Rows = append(r.Rows, line{
 			Library: x.name, Points: x.given, Why: x.why,
 			Lookup10: figure(x.lookup, 10), Lookup100: figure(x.lookup, 100), Lookup1000: figure(x.lookup, 1000),
-			Allocs: math.Round(x.allocs), MaxMean: round(x.maxMean),
+			Abreast: figure(x.abreast, 100), Allocs: math.Round(x.allocs), MaxMean: round(x.maxMean),
 			Build: round(median(x.builds)), BuildRatio: round(x.builds.over(berth.builds)), Build1000: once(x.large),
 			Add: round(median(x.adds)), AddRatio: round(x.adds.over(berth.adds)),
 			Remove: round(median(x.removes)), RemoveRatio: round(x.removes.over(berth.removes)), RemoveAnew: x.anew,
@@ -136,15 +137,15 @@ func (r *report) writeTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d cores, %s, %s; %d keys, %d fleets, %d rounds\n\n",
 		r.Machine.CPU, r.Machine.Cores, r.Machine.OS, r.Machine.Go, r.Keys, r.Fleets, r.Rounds)
-	b.WriteString("| library | points | lookup × hash at 10 / 100 / 1,000 | allocs | max/mean | build ms at 100 (× Berth) / at 1,000 | add ms (× Berth) | remove ms (× Berth) | moved on add | on remove | avoidable % |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| library | points | lookup × hash at 10 / 100 / 1,000 | abreast at 100 | allocs | max/mean | build ms at 100 (× Berth) / at 1,000 | add ms (× Berth) | remove ms (× Berth) | moved on add | on remove | avoidable % |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, l := range r.Rows {
 		anew := ""
 		if l.RemoveAnew {
 			anew = "*"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s / %s / %s | %.0f | %.3f | %s / %s | %s | %s%s | %.2f | %.2f | %s |\n",
-			l.Library, l.points(), ratio(l.Lookup10), ratio(l.Lookup100), ratio(l.Lookup1000), l.Allocs, l.MaxMean,
+		fmt.Fprintf(&b, "| %s | %s | %s / %s / %s | %s | %.0f | %.3f | %s / %s | %s | %s%s | %.2f | %.2f | %s |\n",
+			l.Library, l.points(), ratio(l.Lookup10), ratio(l.Lookup100), ratio(l.Lookup1000), ratio(l.Abreast), l.Allocs, l.MaxMean,
 			ms(l.Build, l.BuildRatio), whole(l.Build1000), ms(l.Add, l.AddRatio), ms(l.Remove, l.RemoveRatio), anew, l.MovedAdd, l.MovedRemove, percent(l.Avoidable))
 	}
 	b.WriteString("\n`*` has no way to remove one: built anew. `–` over a minute to build.\n")

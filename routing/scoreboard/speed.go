@@ -45,34 +45,45 @@ func chain(keys []string, owner func(key string) string) time.Duration {
 // hashOnly is the least a lookup can do: the key's hash, and a name by it.
 func hashOnly(key string) string { return key[xxhash.Sum64String(key)>>60:] }
 
-// lookups measures every table, round by round, each beside a chain that only
-// hashes the same keys. It returns for each the median of the rounds' ratios,
-// and the allocations of one lookup.
-func lookups(tables []table, rounds int, keys []string) (ratios, allocs []float64) {
+// flow looks every key up, no lookup depending on another.
+func flow(keys []string, owner func(key string) string) time.Duration {
+	begin, last := time.Now(), 0
+	for i := range chainKeys {
+		last += len(owner(keys[i]))
+	}
+	sink = last
+	return time.Since(begin)
+}
+
+// lookups measures every table, round by round, each beside the same loop that
+// only hashes the keys. It returns for each the median of the rounds' ratios, for
+// lookups in a chain and abreast, and the allocations of one lookup.
+func lookups(tables []table, rounds int, keys []string) (chained, abreast, allocs []float64) {
 	keys = keys[:chainKeys]
-	taken := make([][]float64, len(tables))
+	inChain, inFlow := make([][]float64, len(tables)), make([][]float64, len(tables))
 	for _, t := range tables {
 		allocs = append(allocs, allocations(keys, t.owner))
 	}
 	for range rounds {
 		for i, t := range tables {
 			chain(keys, t.owner) // the tables of the others have pushed this one out
-			taken[i] = append(taken[i], against(keys, t.owner))
+			inChain[i] = append(inChain[i], against(keys, t.owner, chain))
+			inFlow[i] = append(inFlow[i], against(keys, t.owner, flow))
 		}
 	}
-	for _, t := range taken {
-		ratios = append(ratios, median(t))
+	for i := range tables {
+		chained, abreast = append(chained, median(inChain[i])), append(abreast, median(inFlow[i]))
 	}
-	return ratios, allocs
+	return chained, abreast, allocs
 }
 
-// against is a chain's cost over the hash's: each the fastest of three in turn,
+// against is a loop's cost over the hash's: each the fastest of three in turn,
 // for whoever else uses the machine only ever adds.
-func against(keys []string, owner func(string) string) float64 {
+func against(keys []string, owner func(string) string, loop func([]string, func(string) string) time.Duration) float64 {
 	hash, full := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	for range 3 {
-		hash = min(hash, chain(keys, hashOnly))
-		full = min(full, chain(keys, owner))
+		hash = min(hash, loop(keys, hashOnly))
+		full = min(full, loop(keys, owner))
 	}
 	return float64(full) / float64(hash)
 }
