@@ -172,10 +172,10 @@ func registerBench(ctx context.Context, addr string) (string, error) {
 // the last one answered. It begins a new session before one gets too large.
 type appendClient struct {
 	*load.Conn
-	addr, incarnation, session string
-	n, perSession, life        int
-	handle, value              []byte
-	request, body              []byte
+	addr, incarnation, session, handle string
+	n, perSession, life                int
+	value                              []byte
+	request, body                      bytes.Buffer
 }
 
 func newAppendClient(ctx context.Context, addr, incarnation string, i, size int) (*appendClient, error) {
@@ -214,7 +214,7 @@ func (c *appendClient) begin() error {
 	if err := json.Unmarshal(body, &hint); err != nil || status != http.StatusOK {
 		return fmt.Errorf("route: status %d: %s", status, body)
 	}
-	c.handle = []byte(hint.Handle)
+	c.handle = hint.Handle
 	return nil
 }
 
@@ -227,7 +227,7 @@ func (c *appendClient) Next() error {
 	}
 	c.n++
 	c.build()
-	status, body, err := c.Do(c.request)
+	status, body, err := c.Do(c.request.Bytes())
 	if err != nil {
 		return fmt.Errorf("append: %w", err)
 	}
@@ -236,7 +236,7 @@ func (c *appendClient) Next() error {
 		return fmt.Errorf("append: status %d: %s", status, body)
 	}
 	rest, _, _ = bytes.Cut(rest, handleMember[len(handleMember)-1:])
-	c.handle = append(c.handle[:0], rest...)
+	c.handle = string(rest)
 	return nil
 }
 
@@ -244,20 +244,23 @@ var handleMember = []byte(`"handle":"`)
 
 // build renders the request of the next append.
 func (c *appendClient) build() {
-	b := append(c.body[:0], `{"op":"`...)
-	b = append(b, c.session...)
-	b = strconv.AppendInt(append(b, '-'), int64(c.n), 10)
-	b = append(append(b, `","handle":"`...), c.handle...)
-	b = append(append(b, `","instance":"`+benchInstance+`","incarnation":"`...), c.incarnation...)
-	b = append(append(b, `","turns":[{"value":`...), c.value...)
-	c.body = append(b, `}]}`...)
-	r := append(c.request[:0], "POST /v1/sessions/"...)
-	r = append(r, c.session...)
-	r = strconv.AppendInt(append(r, '-'), int64(c.life), 10)
-	r = append(append(r, "/turns HTTP/1.1\r\nHost: "...), c.addr...)
-	r = append(r, "\r\nContent-Type: application/json\r\nContent-Length: "...)
-	r = strconv.AppendInt(r, int64(len(c.body)), 10)
-	c.request = append(append(r, "\r\n\r\n"...), c.body...)
+	c.body.Reset()
+	for _, part := range []string{
+		`{"op":"`, c.session, "-", strconv.Itoa(c.n), `","handle":"`, c.handle, `","instance":"`, benchInstance,
+		`","incarnation":"`, c.incarnation, `","turns":[{"value":`,
+	} {
+		c.body.WriteString(part)
+	}
+	c.body.Write(c.value)
+	c.body.WriteString(`}]}`)
+	c.request.Reset()
+	for _, part := range []string{
+		"POST /v1/sessions/", c.session, "-", strconv.Itoa(c.life), "/turns HTTP/1.1\r\nHost: ", c.addr,
+		"\r\nContent-Type: application/json\r\nContent-Length: ", strconv.Itoa(c.body.Len()), "\r\n\r\n",
+	} {
+		c.request.WriteString(part)
+	}
+	c.request.Write(c.body.Bytes())
 }
 
 // pushClient sends a body of the same size to the bare handler.
