@@ -16,7 +16,7 @@ import (
 func TestEveryCommandExplainsItself(t *testing.T) {
 	t.Parallel()
 	commands := []string{
-		"", "serve", "demo", "route", "instances", "drain", "rebalance", "jobs", "sim-worker", "bench", "bench route", "bench append", "bench heartbeat",
+		"", "serve", "demo", "route", "instances", "drain", "rebalance", "jobs", "sim-worker", "bench", "bench route", "bench append", "bench drain", "bench heartbeat",
 		"jobs watch", "jobs pause", "jobs resume", "jobs cancel",
 	}
 	for _, command := range commands {

@@ -32,12 +32,6 @@ const (
 // at all is there within a round trip, or when it is done with what it does.
 const pollPatience = 5 * time.Second
 
-// reply is how a question ended.
-type reply struct {
-	answer  answer
-	version uint64 // that a release has saved
-}
-
 // declineLimit is how many tasks of one kind a worker declines in a row, without
 // ever having done one, before it is not asked for such any more.
 const declineLimit = 3
@@ -91,15 +85,15 @@ func newBoard(store taskStore, job string, patience time.Duration, gone func(sta
 // ask puts the task up and waits for its answer, at most for the given time. A
 // worker known to be passive, or not to do such tasks, is not asked. The error is
 // the store's, or ctx's.
-func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration) (reply, error) {
+func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration) (answer, error) {
 	if within <= 0 || b.spares(t.For, t.Kind) {
-		return reply{}, nil
+		return answerNone, nil
 	}
 	t.Job = b.job
 	answered := b.register(ctx, &t)
 	defer b.unregister(t.ID)
 	if err := b.store.PutTasks(ctx, []statestore.Task{t}, within); err != nil {
-		return reply{}, fmt.Errorf("ask %s to %s: %w", t.For.Instance, t.Kind, err)
+		return answerNone, fmt.Errorf("ask %s to %s: %w", t.For.Instance, t.Kind, err)
 	}
 	end, patience := time.NewTimer(within), time.NewTimer(b.patience)
 	defer end.Stop()
@@ -108,23 +102,23 @@ func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration
 		select {
 		case done := <-answered:
 			if done.Result == statestore.TaskOpen {
-				return reply{}, nil // nobody is there any more
+				return answerNone, nil // nobody is there any more
 			}
-			got := reply{verdict(done.Result), done.Version}
-			b.heard(duty{t.For, t.Kind}, got.answer)
+			got := verdict(done.Result)
+			b.heard(duty{t.For, t.Kind}, got)
 			return got, nil
 		case <-patience.C:
 			if !b.hasPolled(t.For) {
 				b.missed(t.For, true)
-				return reply{}, nil
+				return answerNone, nil
 			}
 		case <-end.C:
 			if t.Kind != statestore.TaskRelease {
 				b.missed(t.For, false)
 			}
-			return reply{}, nil
+			return answerNone, nil
 		case <-ctx.Done():
-			return reply{}, context.Cause(ctx)
+			return answerNone, context.Cause(ctx)
 		}
 	}
 }

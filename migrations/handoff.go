@@ -28,18 +28,19 @@ func (m *mover) handOff(ctx context.Context, s *step) (warm bool, r result) {
 		if r != (result{}) {
 			return false, r
 		}
-		quiet, err := m.release(ctx, s)
+		released, err := m.release(ctx, s)
 		if err != nil {
 			return false, m.failed(ctx, err)
 		}
 		if r, ok := m.reread(ctx, s); !ok {
 			return false, r
 		}
-		switch version := s.floor.Version; {
-		case version > quiet && s.inFlight(m.grace):
+		switch current := built > 0 && built == s.floor.Version; {
+		case !released && s.inFlight(m.grace):
 			return false, result{blocked: BlockedInFlight}
-		case built == 0 || built == version:
-			return built > 0, result{}
+		case current, built == 0, !m.mayBuildAgain(s.key):
+			// A turn that began since the source let go is saved late, by the tail's rule.
+			return current, result{}
 		}
 		// It was written while its target prefilled.
 	}
@@ -81,13 +82,19 @@ func (m *mover) build(ctx context.Context, s *step) (built uint64, r result) {
 	switch {
 	case err != nil:
 		return 0, m.failed(ctx, err)
-	case got.answer == answerRefused:
+	case got == answerRefused:
 		return 0, result{blocked: BlockedTargetRefused, refusedBy: s.target.Instance}
-	case got.answer != answerDone:
+	case got != answerDone:
 		return 0, result{}
 	}
 	m.keeper.update(func(k *memo) { k.PrewarmedTokens += s.prefill() })
 	return s.floor.Version, result{}
+}
+
+func (m *mover) mayBuildAgain(key statestore.SessionKey) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rounds[key] < prewarmRounds
 }
 
 func (m *mover) nextRound(key statestore.SessionKey) (int, bool) {
@@ -107,32 +114,32 @@ func (m *mover) offload(ctx context.Context, s *step, round int) error {
 		return nil
 	}
 	got, err := m.ask(ctx, s, statestore.TaskOffload, s.owner, "offload"+strconv.Itoa(round))
-	if err == nil && got.answer == answerDone {
+	if err == nil && got == answerDone {
 		m.keeper.note(func(k *memo) { k.Offloaded++ })
 	}
 	return err
 }
 
-// release lets the source end the turn that runs and save it, and returns the
-// version up to which none runs, as far as the source has said; 0 if it has not.
-func (m *mover) release(ctx context.Context, s *step) (quiet uint64, err error) {
+// release lets the source end the turn that runs and save it, and reports whether it
+// has.
+func (m *mover) release(ctx context.Context, s *step) (bool, error) {
 	if !s.release {
-		return 0, nil
+		return false, nil
 	}
 	m.mu.Lock()
 	m.releases++
 	what := "release" + strconv.Itoa(m.releases)
 	m.mu.Unlock()
 	got, err := m.ask(ctx, s, statestore.TaskRelease, s.owner, what)
-	if err != nil || got.answer != answerDone {
-		return 0, err
+	if err != nil || got != answerDone {
+		return false, err
 	}
 	m.keeper.note(func(k *memo) { k.Released++ })
-	return max(got.version, s.floor.Version), nil
+	return true, nil
 }
 
 // ask lets a worker do something for the session.
-func (m *mover) ask(ctx context.Context, s *step, kind statestore.TaskKind, of statestore.Owner, what string) (reply, error) {
+func (m *mover) ask(ctx context.Context, s *step, kind statestore.TaskKind, of statestore.Owner, what string) (answer, error) {
 	return m.board.ask(ctx, statestore.Task{
 		ID: m.taskID(&s.session, what), Kind: kind, For: of, Session: s.key, Floor: s.floor,
 	}, m.grace)

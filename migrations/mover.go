@@ -54,8 +54,11 @@ func (m *mover) carry(ctx context.Context, s *step, seen time.Time) result {
 		if r, ok := m.reread(ctx, s); !ok {
 			return r
 		}
-		if !s.release && s.inFlight(m.grace) {
+		switch flies := s.inFlight(m.grace); {
+		case flies && !s.release:
 			return result{blocked: BlockedInFlight}
+		case !flies && !s.prewarm:
+			s.release = false // it has fallen quiet meanwhile
 		}
 	}
 	warm := false
@@ -210,7 +213,7 @@ func (m *mover) settle(f fate, in intent) result {
 			k.count(in)
 			// That a commit happened says nothing of its durability.
 			if m.need != (statestore.Requirement{}) {
-				k.Unproven = append(k.Unproven, in)
+				k.Unproven.put(in)
 			}
 			return
 		}

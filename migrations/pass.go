@@ -10,9 +10,14 @@ import (
 	"berth/statestore"
 )
 
-// passLimit is how many sessions leave between two looks: enough to be fast, few
-// enough that plans follow the fleet.
-const passLimit = 1024
+// A pass takes so many sessions, of which so many are handed over, or what the pace
+// lets through in so long: enough to be fast, little enough that plans follow the
+// fleet.
+const (
+	passLimit    = 4096
+	handOffLimit = 256
+	passTime     = 5 // seconds
+)
 
 // noticeLife is how long a worker may take to pull the notice that a session moved.
 const noticeLife = time.Minute
@@ -26,17 +31,35 @@ func (w *work) pass(ctx context.Context, p *plan, seen time.Time) (moved int, cu
 	w.why = p.why
 	w.waits.planned(time.Now(), p)
 	defer func() { w.keeper.wait(w.waits.oldest()) }()
-	steps := p.steps
-	if cut = len(steps) > passLimit; cut {
-		steps = steps[:passLimit]
-	}
+	steps := onePass(p.steps, &w.pace)
 	w.keeper.note(func(m *memo) { m.Blocked, m.Failed = p.blocked, p.failed })
 	if len(steps) == 0 {
 		return 0, false, nil
 	}
 	moved, err = w.carryOut(ctx, steps, seen)
-	return moved, cut, err
+	return moved, len(steps) < len(p.steps), err
 }
+
+// onePass is the first steps of a plan, as many as one pass takes.
+func onePass(steps []step, pace *Pace) []step {
+	asked := 0
+	var sessions, bytes, tokens float64
+	for i := range steps {
+		s := &steps[i]
+		if s.prewarm || s.release {
+			asked++
+		}
+		slow := beyond(sessions, pace.SessionsPerS) || beyond(bytes, pace.BytesPerS) || beyond(tokens, pace.TokensPerS)
+		if i == passLimit || asked > handOffLimit || slow {
+			return steps[:i]
+		}
+		sessions, bytes, tokens = sessions+1, bytes+float64(s.bytes), tokens+float64(s.prefill())
+	}
+	return steps
+}
+
+// beyond reports whether a pace lets no more than n through in the time of a pass.
+func beyond(n, perSecond float64) bool { return perSecond > 0 && n > 0 && n >= passTime*perSecond }
 
 // fill puts into a question what the holding knows.
 func (w *work) fill(q *question, at time.Time) {

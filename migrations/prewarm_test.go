@@ -89,7 +89,7 @@ func TestBoardLearnsWhoIsPassive(t *testing.T) {
 			began := time.Now()
 			got, err := board.ask(w.ctx, statestore.Task{ID: id, Kind: statestore.TaskPrewarm, For: k.by, Session: keyOf(0)}, 20*time.Second)
 			w.ok(err)
-			return got.answer, time.Since(began).Round(time.Second)
+			return got, time.Since(began).Round(time.Second)
 		}
 		never, mute, good := w.register("never"), w.register("mute"), w.register("good").polling(time.Second)
 		go func() {

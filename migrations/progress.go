@@ -120,22 +120,9 @@ type memo struct {
 	// Was is what the instances were before, for a cancel.
 	Was map[string]statestore.Lifecycle `json:"was,omitempty"`
 	// InHand are the commits that may have been sent and are not yet counted.
-	InHand []intent `json:"in_hand,omitempty"`
+	InHand intents `json:"in_hand,omitempty"`
 	// Unproven are commits that are counted and not known to be durable.
-	Unproven []intent `json:"unproven,omitempty"`
-}
-
-// intent is one commit: enough to tell from the session itself whether it happened.
-type intent struct {
-	Key    statestore.SessionKey `json:"key"`
-	From   statestore.Owner      `json:"from"`
-	Epoch  uint64                `json:"epoch"` // of the session when it was planned
-	To     statestore.Owner      `json:"to,omitzero"`
-	Bytes  uint64                `json:"bytes,omitempty"`
-	Tokens uint64                `json:"tokens,omitempty"`
-	Warm   bool                  `json:"warm,omitempty"`
-	Lapsed bool                  `json:"lapsed,omitempty"`
-	Named  int                   `json:"named,omitempty"` // from 1: its place in what the job was asked to move
+	Unproven intents `json:"unproven,omitempty"`
 }
 
 func parseMemo(doc []byte) (memo, error) {
@@ -163,10 +150,10 @@ func sum(counts map[string]int) (n int) {
 }
 
 // take puts a commit on record before it is sent.
-func (m *memo) take(in intent) { m.InHand = append(without(m.InHand, in), in) }
+func (m *memo) take(in intent) { m.InHand.put(in) }
 
 // drop forgets a commit that did not happen.
-func (m *memo) drop(in intent) { m.InHand = without(m.InHand, in) }
+func (m *memo) drop(in intent) { m.InHand.drop(in) }
 
 // count settles a commit that happened, once.
 func (m *memo) count(in intent) {
@@ -207,14 +194,4 @@ func increase(counts *map[string]int, key string, n int) {
 	}
 	next[key] += n
 	*counts = next
-}
-
-func without(list []intent, in intent) []intent {
-	kept := list[:0:0]
-	for _, other := range list {
-		if other.Key != in.Key {
-			kept = append(kept, other)
-		}
-	}
-	return kept
 }

@@ -51,3 +51,35 @@ func TestDrainOnRedis(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Cold sessions leave as fast as commits go: each is on record before it is sent.
+func BenchmarkDrainOnRedis(b *testing.B) {
+	const sessions = 10_000
+	store, err := redisstore.Open(b.Context(), redistest.Standalone(b).URL, redisstore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	w := newWorld(ctx, b, store)
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		w.register(id)
+	}
+	a := &worker{w: w, by: statestore.Owner{Instance: "a", Incarnation: "boot-a"}}
+	for i := 0; i < sessions; i += 500 {
+		a.creates(i, i+500)
+	}
+	p := w.starts("one", store, func(o *Options) { o.LongestHint = time.Millisecond })
+	for b.Loop() {
+		began := time.Now()
+		job := p.drains(w, DrainSpec{
+			Instances: []string{"a"}, InFlightGraceMS: ms(0), Pace: Pace{Concurrency: 256, PerTarget: 64},
+		})
+		w.eventually("all have moved", func() bool { _, p := w.job(job.ID); return p.Total > 0 && p.done() == p.Total })
+		b.ReportMetric(sessions/time.Since(began).Seconds(), "sessions/s")
+	}
+	p.stops()
+	cancel()
+	if err := store.Close(); err != nil {
+		b.Error(err)
+	}
+}

@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -150,5 +151,49 @@ func TestFateIsReadOffTheSession(t *testing.T) {
 				t.Errorf("sent %d, want %d; not sent %d, want %d", sent, c.sent, unsent, c.unsent)
 			}
 		})
+	}
+}
+
+// Commits on record are stored in few bytes and come back as they were, also from
+// the form in which every name was stored.
+func TestIntentsComeBack(t *testing.T) {
+	t.Parallel()
+	var m memo
+	want := []intent{}
+	for i := range 300 {
+		in := intent{
+			Key: keyOf(i), From: statestore.Owner{Instance: "a", Incarnation: "boot-a"}, Epoch: uint64(1_800_000_000_000 + i), //nolint:gosec // small
+			To: statestore.Owner{Instance: "b", Incarnation: "boot-b"}, Bytes: 4096, Tokens: 1000, Warm: i%2 == 0, Lapsed: i%3 == 0, Named: i,
+		}
+		if i%5 == 0 {
+			in.To = statestore.Owner{}
+		}
+		want = append(want, in)
+		m.take(in)
+	}
+	doc, err := json.Marshal(&m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(doc) > 300*110 {
+		t.Errorf("%d bytes for 300 commits", len(doc))
+	}
+	plain, err := json.Marshal(map[string]any{"in_hand": want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stored := range [][]byte{doc, plain} {
+		got, err := parseMemo(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range want {
+			if got.InHand[in.Key] != in {
+				t.Fatalf("%+v came back as %+v", in, got.InHand[in.Key])
+			}
+		}
+	}
+	if _, err := parseMemo([]byte(`{"in_hand":{"list":[{"i":"s","f":7,"e":1}]}}`)); err == nil {
+		t.Error("a commit without its owner is read")
 	}
 }

@@ -155,7 +155,7 @@ func (w *work) turn(outer context.Context, stage time.Duration, act func(context
 // reconcile settles the commits in hand while no step is under way.
 func (w *work) reconcile(ctx context.Context) error {
 	var inHand, unproven []intent
-	w.keeper.look(func(m *memo) { inHand, unproven = m.InHand, m.Unproven })
+	w.keeper.look(func(m *memo) { inHand, unproven = m.InHand.list(), m.Unproven.list() })
 	for _, in := range inHand {
 		if r := w.mover.recount(ctx, in, true); r.err != nil {
 			return r.err
@@ -167,7 +167,7 @@ func (w *work) reconcile(ctx context.Context) error {
 			return err
 		}
 		if err == nil {
-			w.keeper.update(func(m *memo) { m.Unproven = without(m.Unproven, in) })
+			w.keeper.update(func(m *memo) { m.Unproven.drop(in) })
 		}
 	}
 	open := 0

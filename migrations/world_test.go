@@ -22,7 +22,7 @@ const poolName = "p"
 
 // world is a store on virtual time, with instances and sessions in it.
 type world struct {
-	*testing.T
+	testing.TB
 	ctx   context.Context
 	store statestore.Store
 	lives statestore.Lifetimes
@@ -30,8 +30,8 @@ type world struct {
 	image atomic.Pointer[routing.Snapshot]
 }
 
-func newWorld(ctx context.Context, t *testing.T, store statestore.Store) *world {
-	return &world{T: t, ctx: ctx, store: store, lives: statestore.Lifetimes{
+func newWorld(ctx context.Context, t testing.TB, store statestore.Store) *world {
+	return &world{TB: t, ctx: ctx, store: store, lives: statestore.Lifetimes{
 		Affinity: 30 * time.Minute, Retention: 24 * time.Hour, Tombstone: 25 * time.Hour,
 	}}
 }

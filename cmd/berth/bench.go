@@ -13,6 +13,7 @@ import (
 // do the job, alternating the two in one run.
 type benchCmd struct {
 	Route     benchRouteCmd     `cmd:"" help:"/route beside a bare handler that writes the same bytes."`
+	Drain     benchDrainCmd     `cmd:"" help:"Drains of thousands of sessions while traffic runs: as fast as it goes, and at a pace."`
 	Heartbeat benchHeartbeatCmd `cmd:"" help:"CPU time of the server while a fleet does nothing but beat."`
 	Bare      benchBareCmd      `cmd:"" hidden:"" help:"Serve a bare handler, for other benchmarks."`
 	Append    benchAppendCmd    `cmd:"" help:"Appends beside a bare handler that does one RPUSH of the same bytes on the same Redis."`
