@@ -38,9 +38,15 @@ func (a api) job(ctx context.Context, id string) (j job, err error) {
 // seat binds sessions to i1, whose names it returns, with one turn each.
 func (a api) seat(t *testing.T, by credentials, others string, n int) []string {
 	t.Helper()
+	return a.group(t, "seated", by, others, n)
+}
+
+// group does the same under a name of its own.
+func (a api) group(t *testing.T, name string, by credentials, others string, n int) []string {
+	t.Helper()
 	sessions := make([]string, n)
 	for i := range sessions {
-		sessions[i] = fmt.Sprintf("seated-%d", i)
+		sessions[i] = fmt.Sprintf("%s-%d", name, i)
 	}
 	forAll(t, n, func(ctx context.Context, i int) error {
 		h, err := a.route(ctx, sessions[i], "exclude="+others)
