@@ -263,6 +263,9 @@ func (m *machine) burst(t *rapid.T) {
 	}
 	writes := rapid.IntRange(statestore.OpsRemembered-2, statestore.OpsRemembered+2).Draw(t, "writes")
 	for i := range writes {
+		if m.owner(key).IsZero() {
+			return // it had expired, and whoever wrote first was fenced
+		}
 		m.ops++
 		op := fmt.Sprintf("op-%d", m.ops)
 		q := request{kind: statestore.KindAppend, Append: statestore.Append{
