@@ -67,7 +67,7 @@ func (w *world) drainedBy(doomed *process, n int, spec DrainSpec) Progress {
 // T31: the process dies at any call it makes, before or after the call took
 // effect; another ends the job within a lease, and counts as the sessions tell.
 func TestResumeAfterDeathAtAnyStep(t *testing.T) {
-	const trials, sessions = 16, 16
+	const trials, sessions = 20, 16
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
@@ -158,6 +158,66 @@ func TestPausedHolderCannotCommit(t *testing.T) {
 			t.Errorf("progress %+v", got)
 		}
 	})
+}
+
+// freezeAt lets the process stop, as by SIGSTOP, at the n-th of its calls that write,
+// before it reaches the store.
+func (w *world) freezeAt(f *faulty, n int64) (p *process, frozen <-chan func()) {
+	ice := make(chan func(), 1)
+	var count atomic.Int64
+	f.before = func(string) error {
+		if count.Add(1) == n {
+			ice <- f.freeze()
+		}
+		return nil
+	}
+	return w.starts("sleeper", f), ice
+}
+
+// T15, T32: the process is paused at any call until another has ended the job, by its
+// end or by a cancel, and wakes up. Nothing is committed any more, and the counters
+// are what the sessions say.
+func TestNothingIsCommittedAfterTheEnd(t *testing.T) {
+	const trials, sessions = 20, 16
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 4)) //nolint:gosec // a test
+	for range trials {
+		n, cancelled := 1+rng.Int64N(40), rng.IntN(2) == 0
+		t.Run(fmt.Sprintf("call %d cancelled %v", n, cancelled), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a := w.register("a").beating()
+				w.register("b").polling(10 * time.Millisecond)
+				w.register("c")
+				a.creates(0, sessions)
+				w.pass(time.Minute)
+				sleeper, frozen := w.freezeAt(newFaulty(w.store), n)
+				job, _, err := New(w.store, Options{}).CreateDrain(w.ctx, DrainSpec{Instances: []string{"a"}, Pace: Pace{Concurrency: 3}})
+				w.ok(err)
+				thaw := <-frozen
+				heir := w.starts("heir", w.store)
+				want := statestore.JobSucceeded
+				if cancelled {
+					want = statestore.JobCancelled
+					_, err = heir.Cancel(w.ctx, job.ID)
+					w.ok(err)
+				}
+				w.ends(job.ID, want)
+				moved, _ := w.truth("a", sessions)
+				thaw()
+				w.eventually("the sleeper lets go", func() bool { return !sleeper.Runner.holds(job.ID) })
+				w.pass(time.Minute)
+				again, bound := w.truth("a", sessions)
+				state, p := w.job(job.ID)
+				if again != moved || state.State != want || p.Moved != moved || cancelled && bound+moved != sessions || !cancelled && bound > 0 {
+					t.Errorf("at the end %d had moved, now %d have and %d are bound; %s says %+v", moved, again, bound, state.State, p)
+				}
+				if in := w.instance("a"); cancelled != (in.Lifecycle == statestore.Ready) {
+					t.Errorf("the instance is %s", in.Lifecycle)
+				}
+			})
+		})
+	}
 }
 
 // A process that ends in order lets go of its jobs, so that nobody waits for a
