@@ -19,7 +19,7 @@ func TestLanesKeepAnswersApart(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Standalone(t).URL)
 	var running sync.WaitGroup
-	for i := range 8 * laneCount {
+	for i := range 8 * clusterLanes {
 		running.Go(func() {
 			w := newWriter(s, fmt.Sprint(i))
 			for n := range uint64(20) {
@@ -47,7 +47,7 @@ func TestLanesLetCallersGo(t *testing.T) {
 	}
 	server.Pause(t)
 	var running sync.WaitGroup
-	for range 8 * laneCount {
+	for range 8 * clusterLanes {
 		running.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -74,7 +74,7 @@ func TestLanesEndWithTheStore(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.lanes.busy.Add(laneCount)
+	s.lanes.busy.Add(clusterLanes)
 	if err := s.lanes.Process(t.Context(), redis.NewCmd(t.Context(), "ping")); !errors.Is(err, redis.ErrClosed) {
 		t.Fatalf("a call after the end: %v", err)
 	}

@@ -22,7 +22,7 @@ var shared = [...]string{"library", "session", "log"}
 
 // transitions are one file each, which registers what a call names.
 var transitions = [...]string{
-	"append", "claim", "move", "reserve", "finish", "delete", "bind", "place", "expire",
+	"append", "many", "claim", "move", "reserve", "finish", "delete", "bind", "place", "expire",
 	"lookup", "views", "due", "count", "stage", "unstage", "fence", "peek", "fleet", "beat", "commit",
 }
 
@@ -78,6 +78,7 @@ func function(transition string) string { return libraryName + "_" + transition 
 var (
 	appendFn  = function("append")
 	judgeFn   = function("judge")
+	manyFn    = function("many")
 	claimFn   = function("claim")
 	moveFn    = function("move")
 	reserveFn = function("reserve")

@@ -32,13 +32,17 @@ local TOMBSTONE, FLOOR, CHANGE = '>BI6BI6c8', '>I8I8c8', '>I6I6I6BBc0'
 -- owner did; next_op is the op that this call adds.
 local stored, found, touched, restrung, rebound, next_op
 
+-- The transitions of a session by their names, for calls that run several.
+local transition = {}
+
 -- session registers a transition of a session.
 local function session(name, flags, run)
-  register(name, flags, function()
+  transition[name] = function()
     recordKey, tombKey, openKey, logKey, dirKey, placedKey, parkedKey, dueKey, indexKey, fenceKey, stagedKey = spread(KEYS)
     digest, call, pool, channel = sub(ARGV[2], 1, 16), sub(ARGV[2], 17, 24), nil, nil
     return run()
-  end)
+  end
+  register(name, flags, transition[name])
 end
 
 -- origin unpacks what few calls need: the pool of the session and the channel of the feed.
