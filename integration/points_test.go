@@ -37,12 +37,13 @@ func TestDrainSurvivesItsProcessAtAnyPoint(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // a test
 	p, c := drainPair(t)
+	var kept []string
 	for i := range n {
 		trial := trial{
 			pair: p, crew: c, name: fmt.Sprintf("trial-%d", i), after: time.Duration(rng.IntN(2500)) * time.Millisecond,
-			pause: i%2 == 1, cancel: i%5 == 3,
+			pause: i%2 == 1, cancel: i%5 == 3, kept: kept,
 		}
-		trial.run(t)
+		kept = trial.run(t)
 		if t.Failed() {
 			t.Fatalf("%s: after %v, paused %v, cancelled %v", trial.name, trial.after, trial.pause, trial.cancel)
 		}
@@ -57,14 +58,16 @@ type trial struct {
 	after  time.Duration // from the answer to the request
 	pause  bool          // until the drain has ended, instead of a kill
 	cancel bool          // right after it was hurt
+	kept   []string      // sessions that the cancelled drains before it left on i1
 }
 
 const trialSessions = 12
 
-func (d *trial) run(t *testing.T) {
+// run returns the sessions that are still on i1.
+func (d *trial) run(t *testing.T) (kept []string) {
 	t.Helper()
 	ctx := t.Context()
-	sessions := d.s1.api().group(t, d.name, d.credentials("i1"), "i2:busy,i3:busy", trialSessions)
+	sessions := append(d.s1.api().group(t, d.name, d.credentials("i1"), "i2:busy,i3:busy", trialSessions), d.kept...)
 	var j job
 	must(t, d.s1.api().do(ctx, http.MethodPost, "/v1/drains", map[string]any{
 		"instances": []string{"i1"}, "in_flight_grace_ms": 500,
@@ -97,12 +100,14 @@ func (d *trial) run(t *testing.T) {
 	} else {
 		lost.restart(t)
 	}
-	d.check(t, left, j, sessions)
+	kept = d.check(t, left, j, sessions)
 	d.reopen(t, left)
+	return kept
 }
 
-// check holds the end of the drain against every session.
-func (d *trial) check(t *testing.T, at *berth, end job, sessions []string) {
+// check holds the end of the drain against every session, and returns those that have
+// not moved.
+func (d *trial) check(t *testing.T, at *berth, end job, sessions []string) (kept []string) {
 	t.Helper()
 	j, err := at.api().job(t.Context(), end.ID)
 	must(t, err)
@@ -117,16 +122,19 @@ func (d *trial) check(t *testing.T, at *berth, end job, sessions []string) {
 		switch {
 		case len(h.Changes) == 2 && h.Owner.Instance != "i1":
 			moved++
-		case len(h.Changes) != 1 || want == "succeeded":
+		case len(h.Changes) == 1 && want == "cancelled":
+			kept = append(kept, id)
+		default:
 			t.Errorf("%s: %s had the owners %+v", d.name, id, h.Changes)
 		}
 		if got, err := at.api().load(t.Context(), id); err != nil || got.Count != 1 {
 			t.Errorf("%s: %s has %d turns: %v", d.name, id, got.Count, err)
 		}
 	}
-	if j.State != want || j.Progress.Moved != moved || want == "succeeded" && j.Progress.Total != trialSessions {
-		t.Errorf("%s: in truth %d have moved, the job ended as %+v", d.name, moved, j)
+	if j.State != want || j.Progress.Moved != moved || want == "succeeded" && j.Progress.Total != len(sessions) {
+		t.Errorf("%s: in truth %d of %d have moved, the job ended as %+v", d.name, moved, len(sessions), j)
 	}
+	return kept
 }
 
 // reopen lets i1 take sessions again, which it gives the other instances' share of

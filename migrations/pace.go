@@ -13,13 +13,16 @@ import (
 type budget struct{ limit *rate.Limiter }
 
 // newBudget allows a twentieth of a second's units at once, which keeps even a
-// short job within a few percent of its pace.
+// short job within a few percent of its pace; what was let go by later, as between
+// two passes, is made up for up to half a second's.
 func newBudget(perSecond float64) budget {
 	if perSecond <= 0 {
 		return budget{}
 	}
-	burst := max(1, min(perSecond/20, math.MaxInt32))
-	return budget{rate.NewLimiter(rate.Limit(perSecond), int(burst))}
+	burst := int(max(1, min(perSecond/2, math.MaxInt32)))
+	l := rate.NewLimiter(rate.Limit(perSecond), burst)
+	l.AllowN(time.Now(), burst-max(1, burst/10))
+	return budget{l}
 }
 
 // take waits for n units; what is larger than the burst waits in parts.

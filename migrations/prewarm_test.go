@@ -152,3 +152,23 @@ func TestBudgetKeepsItsPace(t *testing.T) {
 		})
 	}
 }
+
+// What a job lets go by between two passes it makes up for.
+func TestBudgetMakesUpForPauses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(100)
+		began := time.Now()
+		for i := range 1000 {
+			if err := b.take(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			if i%200 == 199 {
+				_ = sleep(t.Context(), 400*time.Millisecond)
+			}
+		}
+		if took := time.Since(began); (took - 10*time.Second).Abs() > 500*time.Millisecond {
+			t.Errorf("took %v, want 10 s", took)
+		}
+	})
+}
