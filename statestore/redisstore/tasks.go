@@ -140,19 +140,20 @@ func (s *Store) LeaseTasks(ctx context.Context, by statestore.Owner, limit int, 
 	return out, now, nil
 }
 
-// leaseTasks hands out up to limit of the tasks that are open.
+// leaseTasks hands out up to limit of the tasks that are open. What becomes of the
+// others meanwhile is no business of this lease: a worker that answers would hold up
+// its own poll.
 func (s *Store) leaseTasks(ctx context.Context, ids []string, limit int, length time.Duration) (out []statestore.Task, now statestore.Millis, err error) {
 	err = s.transact(ctx, taskCells(ids), func(t *tx) error {
 		out, now = nil, t.now
 		for _, id := range ids {
 			var one task
 			found, err := t.getJSON(tTasks, id, &one)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case len(out) >= limit:
-				return nil
-			case !found || !one.open(t.now):
+			}
+			if !found || !one.open(t.now) || len(out) >= limit {
+				t.loosen(tTasks, id)
 				continue
 			}
 			one.LeaseEnd = t.now.Add(length)
