@@ -181,10 +181,10 @@ func mayTake(snapshot *routing.Snapshot, target statestore.Owner) bool {
 	return in != nil && in.Incarnation == target.Incarnation && in.State.MayTakeNew()
 }
 
-// lost reports whether the boot is down, or not registered any more. Of a pool that
-// is not known nothing is.
-func lost(snapshot *routing.Snapshot, who statestore.Owner) bool {
-	if snapshot == nil {
+// lost reports whether the boot is down, or not registered any more, as far as an
+// image tells that is not older than the version of the registry.
+func lost(snapshot *routing.Snapshot, who statestore.Owner, version uint64) bool {
+	if snapshot == nil || snapshot.Version() < version {
 		return false
 	}
 	in := snapshot.Lookup(who.Instance)

@@ -287,3 +287,29 @@ func TestPlanWithoutASnapshot(t *testing.T) {
 		t.Errorf("plan %+v", p)
 	}
 }
+
+// A boot is known to be gone by an image that is as new as what is known of it.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	spec := routing.Spec{Version: 7, Policy: routing.DefaultPolicy(), Instances: []routing.Instance{
+		{ID: "up", Incarnation: "1", Address: "10.0.0.1:80", Weight: 100, State: routing.Draining},
+		{ID: "down", Incarnation: "1", Address: "10.0.0.2:80", Weight: 100, State: routing.Down},
+	}}
+	s, err := routing.NewSnapshot(spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		id, boot string
+		version  uint64
+		want     bool
+	}{{"up", "1", 7, false}, {"up", "2", 7, true}, {"down", "1", 7, true}, {"stranger", "1", 7, true}, {"stranger", "1", 8, false}, {"up", "2", 8, false}} {
+		who := statestore.Owner{Instance: c.id, Incarnation: c.boot}
+		if lost(s, who, c.version) != c.want {
+			t.Errorf("%v at version %d: %v", who, c.version, !c.want)
+		}
+	}
+	if lost(nil, statestore.Owner{Instance: "up", Incarnation: "1"}, 0) {
+		t.Error("of a pool that is not known")
+	}
+}

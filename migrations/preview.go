@@ -75,8 +75,9 @@ func (r *Runner) previewDrain(ctx context.Context, spec *DrainSpec) (Preview, er
 	}
 	q := question{mode: spec.Mode, avoid: spec.Avoid, sources: spec.Instances}
 	r.foresee(&q, pool, spec.grace(), &spec.Prewarm)
+	look := survey{store: r.store, fleet: &fleet, pool: pool, grace: q.grace}
 	for _, s := range sources {
-		found, err := sessionsOf(ctx, r.store, &fleet, pool, s, q.grace)
+		found, err := look.drained(ctx, s)
 		if err != nil {
 			return Preview{}, err
 		}
@@ -110,20 +111,24 @@ func (r *Runner) previewRebalance(ctx context.Context, pool string, order *rebal
 	if _, err := r.checkRebalance(ctx, pool, order); err != nil {
 		return Preview{}, err
 	}
+	fleet, err := r.store.FleetView(ctx)
+	if err != nil {
+		return Preview{}, err
+	}
 	q := shift{target: order.Target}
 	r.foresee(&q.question, pool, order.grace(), &order.Prewarm)
+	look := survey{store: r.store, fleet: &fleet, pool: pool, grace: q.grace}
 	if len(order.Sessions) == 0 {
 		if q.snapshot == nil {
 			return Preview{}, fmt.Errorf("pool %s: %w", pool, statestore.ErrNotFound)
 		}
-		if err := gather(ctx, r.store, &q, pool, order.Instance, q.grace); err != nil {
+		if err := look.overloaded(ctx, &q, order.Instance); err != nil {
 			return Preview{}, err
 		}
 		p := makeShift(q)
 		return newPreview(pool, len(p.steps)+len(p.waiting), p), nil
 	}
-	named := order.named(pool)
-	sessions, skipped, err := lookUp(ctx, r.store, named, nil, order.Target, q.grace)
+	sessions, skipped, err := look.named(ctx, order.named(pool), nil, order.Target)
 	if err != nil {
 		return Preview{}, err
 	}

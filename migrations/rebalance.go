@@ -90,14 +90,19 @@ func (b *rebalance) act(ctx context.Context) (end statestore.JobState, wait time
 	if err := b.reconcile(ctx); err != nil {
 		return "", b.retry.pause(), err
 	}
+	fleet, err := b.store.FleetView(ctx)
+	if err != nil {
+		return "", b.retry.pause(), fmt.Errorf("read the fleet: %w", err)
+	}
+	b.version.Store(fleet.Version)
 	q := shift{target: b.order.Target}
 	b.fill(&q.question, time.Now())
 	var p plan
 	var left int
 	if b.named != nil {
-		p, left, err = b.planErrands(ctx, &q)
+		p, left, err = b.planErrands(ctx, &q, &fleet)
 	} else {
-		p, left, err = b.planShift(ctx, &q)
+		p, left, err = b.planShift(ctx, &q, &fleet)
 	}
 	switch {
 	case err != nil:
@@ -116,16 +121,20 @@ func (b *rebalance) act(ctx context.Context) (end statestore.JobState, wait time
 	return "", min(b.retry.pause(), max(time.Until(b.deadline), 0)+time.Millisecond), err
 }
 
+func (b *rebalance) survey(fleet *statestore.FleetView) *survey {
+	return &survey{store: b.store, fleet: fleet, pool: b.job.Pool, grace: b.grace}
+}
+
 // planErrands plans the named sessions that are not settled, and returns how many
 // those are, less those that are given up.
-func (b *rebalance) planErrands(ctx context.Context, q *shift) (plan, int, error) {
+func (b *rebalance) planErrands(ctx context.Context, q *shift, fleet *statestore.FleetView) (plan, int, error) {
 	settled := map[int]bool{}
 	b.keeper.look(func(m *memo) {
 		for _, n := range m.Settled {
 			settled[n] = true
 		}
 	})
-	sessions, skipped, err := lookUp(ctx, b.store, b.named, settled, b.order.Target, b.grace)
+	sessions, skipped, err := b.survey(fleet).named(ctx, b.named, settled, b.order.Target)
 	if err != nil {
 		return plan{}, 0, err
 	}
@@ -141,66 +150,14 @@ func (b *rebalance) planErrands(ctx context.Context, q *shift) (plan, int, error
 	return p, len(sessions) - sum(p.failed), nil
 }
 
-// lookUp reads the named sessions that are not settled. Those that there is nothing
-// to do for are returned by their places, with the reason.
-func lookUp(
-	ctx context.Context, store Store, named []statestore.SessionKey, settled map[int]bool, target string, grace time.Duration,
-) (sessions []session, skipped map[int]string, err error) {
-	fleet, err := store.FleetView(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the fleet: %w", err)
-	}
-	counts, err := store.CountSessions(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("count sessions: %w", err)
-	}
-	skipped = map[int]string{}
-	for i, key := range named {
-		if settled[i+1] {
-			continue
-		}
-		v, err := store.Lookup(ctx, key)
-		if err != nil {
-			return nil, nil, fmt.Errorf("look at a session: %w", err)
-		}
-		if reason := idleErrand(&v, target); reason != "" {
-			skipped[i+1] = reason
-			continue
-		}
-		boot := present(&fleet, v.Owner)
-		s := seen(&v, boot, v.Owner, grace)
-		s.named = i + 1
-		if n := counts[statestore.InstanceName{Pool: key.Pool, Instance: v.Owner.Instance}]; boot != nil && n > 0 && s.active() {
-			s.load = min(1, float64(boot.LastBeat.Running+boot.LastBeat.Waiting)/float64(n))
-		}
-		sessions = append(sessions, s)
-	}
-	return sessions, skipped, nil
-}
-
-// idleErrand says why there is nothing to do for a named session, if there is not.
-func idleErrand(v *statestore.View, target string) string {
-	switch {
-	case !v.Exists && v.Tombstone.Reason == statestore.Deleted:
-		return SkippedDeleted
-	case !v.Exists:
-		return SkippedExpired
-	case v.Owner.IsZero() || !v.Live():
-		return SkippedLapsed
-	case v.Owner.Instance == target:
-		return SkippedAlreadyMoved
-	}
-	return ""
-}
-
 // planShift plans what the instances' quotas leave, and returns how much that is.
 // The first call sets them.
-func (b *rebalance) planShift(ctx context.Context, q *shift) (plan, int, error) {
+func (b *rebalance) planShift(ctx context.Context, q *shift, fleet *statestore.FleetView) (plan, int, error) {
 	if q.snapshot == nil {
 		return plan{}, 0, fmt.Errorf("pool %s is not known yet", b.job.Pool)
 	}
 	b.keeper.look(func(m *memo) { q.quota = m.rest() })
-	if err := gather(ctx, b.store, q, b.job.Pool, b.order.Instance, b.grace); err != nil {
+	if err := b.survey(fleet).overloaded(ctx, q, b.order.Instance); err != nil {
 		return plan{}, 0, err
 	}
 	p := makeShift(*q)
@@ -236,37 +193,6 @@ func (m *memo) rest() map[string]int {
 		}
 	}
 	return rest
-}
-
-// gather reads the sessions of the instances that are to be relieved: those over
-// their bound, of the whole pool or the one that is named, unless a drain is at work
-// on them.
-func gather(ctx context.Context, store Store, q *shift, pool, only string, grace time.Duration) error {
-	q.minStick = q.snapshot.Policy().MinStick
-	fleet, err := store.FleetView(ctx)
-	if err != nil {
-		return fmt.Errorf("read the fleet: %w", err)
-	}
-	for i := range fleet.Instances {
-		in := &fleet.Instances[i]
-		_, wanted := q.quota[in.ID]
-		leaves := in.Lifecycle == statestore.Draining || in.Lifecycle == statestore.Drained
-		switch {
-		case in.Pool != pool, only != "" && in.ID != only, leaves, in.Health == statestore.Down:
-			continue
-		case q.quota != nil && !wanted, q.quota == nil && !q.snapshot.OverBound(in.ID):
-			continue
-		}
-		from := len(q.sessions)
-		for v, err := range store.SessionsOf(ctx, pool, in.ID) {
-			if err != nil {
-				return fmt.Errorf("read the sessions of %s: %w", in.ID, err)
-			}
-			q.sessions = append(q.sessions, seen(&v, in, in.Owner(), grace))
-		}
-		shareLoad(q.sessions[from:], in.LastBeat.Running+in.LastBeat.Waiting)
-	}
-	return nil
 }
 
 // partial ends a job whose time is over: it names what is left and why.

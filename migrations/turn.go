@@ -88,6 +88,7 @@ func (d *drain) look(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the fleet: %w", err)
 	}
+	d.version.Store(fleet.Version)
 	now := &view{at: time.Now(), fleet: fleet, bound: map[string]int{}}
 	still := map[statestore.SessionKey]intent{}
 	for _, s := range d.sources {
@@ -100,7 +101,8 @@ func (d *drain) look(ctx context.Context) (*view, error) {
 
 // scan reads the sessions of one source.
 func (d *drain) scan(ctx context.Context, s *source, now *view, still map[statestore.SessionKey]intent) error {
-	found, err := sessionsOf(ctx, d.store, &now.fleet, d.job.Pool, s.owner, d.grace)
+	look := survey{store: d.store, fleet: &now.fleet, pool: d.job.Pool, grace: d.grace}
+	found, err := look.drained(ctx, s.owner)
 	if err != nil {
 		return err
 	}
@@ -113,39 +115,6 @@ func (d *drain) scan(ctx context.Context, s *source, now *view, still map[states
 		now.bound[s.owner.Instance]++
 	}
 	return nil
-}
-
-// sessionsOf reads the sessions of an instance that is drained. Those of a later
-// boot are not the drain's; those of an earlier one are nobody's any more, and go as
-// well.
-func sessionsOf(
-	ctx context.Context, store Store, fleet *statestore.FleetView, pool string, source statestore.Owner, grace time.Duration,
-) (found []session, err error) {
-	boot := present(fleet, source)
-	later := successor(fleet, source)
-	for v, err := range store.SessionsOf(ctx, pool, source.Instance) {
-		if err != nil {
-			return nil, fmt.Errorf("read the sessions of %s: %w", source.Instance, err)
-		}
-		if v.Owner != later {
-			found = append(found, seen(&v, boot, source, grace))
-		}
-	}
-	if boot != nil {
-		shareLoad(found, boot.LastBeat.Running+boot.LastBeat.Waiting)
-	}
-	return found, nil
-}
-
-// successor is the boot that registered under the same id since; nobody when
-// there is none.
-func successor(fleet *statestore.FleetView, who statestore.Owner) statestore.Owner {
-	for i := range fleet.Instances {
-		if in := &fleet.Instances[i]; in.ID == who.Instance && in.Owner() != who {
-			return in.Owner()
-		}
-	}
-	return statestore.Owner{}
 }
 
 // account counts the sessions that left since the last look without a step of

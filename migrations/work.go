@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"berth/statestore"
@@ -33,6 +34,9 @@ type work struct {
 	failed  map[statestore.SessionKey]string // those that are not tried any more, and why
 	unseen  unseen
 	waits   waits
+	// version is that of the registry at the last look: an image of a pool that is
+	// older may not know a boot that is new.
+	version *atomic.Uint64
 }
 
 func (r *Runner) newWork(h *holding, pace *Pace, prewarm *Prewarm, grace time.Duration) work {
@@ -45,8 +49,9 @@ func (r *Runner) newWork(h *holding, pace *Pace, prewarm *Prewarm, grace time.Du
 		tries:   map[statestore.SessionKey]int{},
 		failed:  map[statestore.SessionKey]string{},
 		waits:   waits{},
+		version: new(atomic.Uint64),
 	}
-	gone := func(who statestore.Owner) bool { return lost(r.o.Snapshot(h.job.Pool), who) }
+	gone := func(who statestore.Owner) bool { return lost(r.o.Snapshot(h.job.Pool), who, w.version.Load()) }
 	w.mover = &mover{
 		store: r.store, keeper: h.keeper, pace: newBudgets(pace, prewarm), ref: h.job.Ref(), grace: grace,
 		board: newBoard(r.store, h.job.ID, min(grace, pollPatience), gone), gone: gone,
@@ -176,25 +181,4 @@ func (w *work) reconcile(ctx context.Context) error {
 		return fmt.Errorf("the outcome of %d commits is not known yet", open)
 	}
 	return nil
-}
-
-// orphaned reports whether nobody is there to be waited for: the boot that owns
-// the session is not the source's present one, or that is down.
-func orphaned(boot *statestore.Instance, source statestore.Owner, v *statestore.View) bool {
-	return boot == nil || v.Owner != source || boot.Health == statestore.Down
-}
-
-// seen is what a scan tells of a session of the source, of which boot is the
-// registered one, nil when it is gone.
-func seen(v *statestore.View, boot *statestore.Instance, source statestore.Owner, grace time.Duration) session {
-	s := newSession(v)
-	s.orphaned = orphaned(boot, source, v)
-	s.resting = !s.orphaned && restedSince(boot, v, grace)
-	return s
-}
-
-// restedSince reports whether a heartbeat, received after the session's last
-// write and no longer ago than the grace, says that nothing runs.
-func restedSince(in *statestore.Instance, v *statestore.View, grace time.Duration) bool {
-	return in.Beats > 0 && in.BeatAt > v.LastTurn && v.Now.Sub(in.BeatAt) <= grace && !busy(in)
 }

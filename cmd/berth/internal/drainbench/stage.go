@@ -128,7 +128,7 @@ func turnOf(session string, n int) client.Turn {
 
 func request(key client.SessionKey, route *client.Route, turn client.Turn) simworker.Request {
 	return simworker.Request{
-		Session: key, Hint: route.Hint(), Op: fmt.Sprintf("%s", turn.Value), Turns: []client.Turn{turn},
+		Session: key, Hint: route.Hint(), Op: string(turn.Value), Turns: []client.Turn{turn},
 		Prompt: func(stored []client.Turn) []uint64 { return make([]uint64, 1+len(stored)) },
 	}
 }
