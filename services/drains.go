@@ -51,7 +51,7 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*starte
 	}
 	if in.Body.DryRun {
 		plan, err := s.jobs.PreviewDrain(ctx, in.Body.DrainSpec)
-		return foreseen(plan, err)
+		return p.foreseen(plan, err)
 	}
 	job, existed, err := s.jobs.CreateDrain(ctx, in.Body.DrainSpec)
 	if err != nil {
@@ -62,10 +62,13 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*starte
 	return s.started(ctx, p, job.ID, existed)
 }
 
-func foreseen(plan migrations.Preview, err error) (*startedOutput, error) {
+// foreseen answers a dry run. Its counts are whole; the sessions that it names are
+// those that the bearer may be told of.
+func (p *principal) foreseen(plan migrations.Preview, err error) (*startedOutput, error) {
 	if err != nil {
 		return nil, err
 	}
+	plan.Moves = slices.DeleteFunc(plan.Moves, func(m migrations.PlannedMove) bool { return !p.sees(m.Tenant) })
 	return &startedOutput{Status: http.StatusOK, Body: plan}, nil
 }
 
@@ -118,7 +121,7 @@ func (s *Server) createRebalance(ctx context.Context, in *createRebalanceInput) 
 	}
 	if in.Body.DryRun {
 		plan, err := s.jobs.PreviewRebalance(ctx, pool, tenant, in.Body.RebalanceSpec)
-		return foreseen(plan, err)
+		return p.foreseen(plan, err)
 	}
 	job, existed, err := s.jobs.CreateRebalance(ctx, pool, tenant, in.Body.RebalanceSpec)
 	if err != nil {

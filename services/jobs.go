@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -38,7 +39,7 @@ type jobDocument struct {
 	Progress   migrations.Progress `json:"progress"`
 }
 
-func jobBody(j *statestore.Job, now statestore.Millis) (jobDocument, error) {
+func (p *principal) jobBody(j *statestore.Job, now statestore.Millis) (jobDocument, error) {
 	progress, err := migrations.ParseProgress(j.Progress)
 	if err != nil {
 		return jobDocument{}, fmt.Errorf("read the progress of job %s: %w", j.ID, err)
@@ -50,7 +51,14 @@ func jobBody(j *statestore.Job, now statestore.Millis) (jobDocument, error) {
 	for _, o := range j.Sources {
 		doc.Instances = append(doc.Instances, o.Instance)
 	}
+	// A job is about everybody's sessions; their names are for whom they concern.
+	doc.Progress.Left = slices.DeleteFunc(doc.Progress.Left, func(l migrations.Leftover) bool { return l.Session != "" && !p.sees(l.Tenant) })
 	return doc, nil
+}
+
+// sees reports whether the bearer may be told of a tenant's sessions.
+func (p *principal) sees(tenant string) bool {
+	return slices.Contains(p.tenants, "*") || slices.Contains(p.tenants, tenant)
 }
 
 // readJob reads a job that the bearer may see.
@@ -62,7 +70,7 @@ func (s *Server) readJob(ctx context.Context, p *principal, id string) (*jobOutp
 	if err := p.allowPool(job.Pool); err != nil {
 		return nil, err
 	}
-	body, err := jobBody(&job, now)
+	body, err := p.jobBody(&job, now)
 	return &jobOutput{Status: http.StatusOK, Body: body}, err
 }
 
@@ -121,7 +129,7 @@ func (s *Server) listJobs(ctx context.Context, _ *struct{}) (*listJobsOutput, er
 		if p.allowPool(jobs[i].Pool) != nil {
 			continue
 		}
-		doc, err := jobBody(&jobs[i], now)
+		doc, err := p.jobBody(&jobs[i], now)
 		if err != nil {
 			return nil, err
 		}

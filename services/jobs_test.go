@@ -253,3 +253,37 @@ func TestMetricsOfJobs(t *testing.T) {
 		}
 	}
 }
+
+// A job is about everybody's sessions; whose token is for one tenant is told how many
+// there are, and the names of its own.
+func TestJobsNameNoSessionsOfOtherTenants(t *testing.T) {
+	t.Parallel()
+	both, all, one := workers, operator, operator
+	both.Tenants, all.Tenants, one.Name, one.Tenants = []string{"*"}, []string{"*"}, "one", []string{"a"}
+	b := setupTokens(t, both, all, one)
+	w := b.as("worker")
+	w1 := w.worker("i1")
+	for _, tenant := range []string{"a", "b"} {
+		hint := w.call("GET", "/route?session=s-of-"+tenant, "", "X-Berth-Tenant: "+tenant).want(200)
+		body := fmt.Sprintf(`{"op":"o","handle":%q,"instance":"i1","incarnation":%q,"turns":[{"value":1}]}`, hint.str("handle"), w1.incarnation)
+		w.call("POST", "/v1/sessions/s-of-"+tenant+"/turns", body, "X-Berth-Tenant: "+tenant).want(200)
+	}
+	w.worker("i2")
+	order := `{"instances":["i1"],"at_deadline":"leave","mode":"linger","deadline_ms":1000`
+	job := b.as("operator").call("POST", "/v1/drains", order+`}`).want(202).str("id")
+	ended := b.as("operator").ended(job, "partial")
+	if ended.str("progress.left.0.session") == "" || ended.str("progress.left.1.session") == "" {
+		t.Fatalf("the job ended as %s", ended.body)
+	}
+	plan := `{"instances":["i1"],"dry_run":true,"in_flight_grace_ms":0}`
+	for _, a := range []answer{
+		b.as("one").call("GET", "/v1/jobs/"+job, ""), b.as("one").call("GET", "/v1/jobs", ""), b.as("one").call("POST", "/v1/drains", plan),
+	} {
+		if body := string(a.want(200).body); !strings.Contains(body, "s-of-a") || strings.Contains(body, "s-of-b") {
+			t.Errorf("told of %s", body)
+		}
+	}
+	if a := b.as("one").call("POST", "/v1/drains", plan); a.str("sessions") != "2" {
+		t.Errorf("plan %s", a.body)
+	}
+}
