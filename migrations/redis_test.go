@@ -23,7 +23,7 @@ func TestDrainOnRedis(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newWorld(ctx, t, store)
-	a := w.register("a")
+	a := w.register("a").polling(time.Millisecond)
 	w.register("b").polling(time.Millisecond)
 	w.register("c").polling(time.Millisecond)
 	a.creates(0, sessions)
@@ -31,7 +31,7 @@ func TestDrainOnRedis(t *testing.T) {
 	short := func(o *Options) { o.Lease, o.LongestHint = time.Second, 100*time.Millisecond }
 	first := w.starts("first", f, short)
 	job := first.drains(w, DrainSpec{
-		Instances: []string{"a"}, InFlightGraceMS: ms(500 * time.Millisecond), Pace: Pace{SessionsPerS: 400},
+		Instances: []string{"a"}, InFlightGraceMS: ms(3 * time.Second), Pace: Pace{SessionsPerS: 400},
 	})
 	w.eventually("it is half way", func() bool { _, p := w.job(job.ID); return p.Moved > sessions/3 })
 	f.die()
@@ -39,7 +39,7 @@ func TestDrainOnRedis(t *testing.T) {
 	second := w.starts("second", store, short)
 	got := w.ends(job.ID, statestore.JobSucceeded)
 	w.agrees(got, "a", sessions)
-	if j, _ := w.job(job.ID); j.Attempts != 2 || got.Moved != sessions || got.Prewarmed == 0 {
+	if j, _ := w.job(job.ID); j.Attempts != 2 || got.Moved != sessions || got.Prewarmed == 0 || got.Released == 0 {
 		t.Errorf("%d attempts, progress %+v", j.Attempts, got)
 	}
 	if in := w.instance("a"); in.Lifecycle != statestore.Drained {
