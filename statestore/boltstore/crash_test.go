@@ -158,7 +158,7 @@ func TestKillLosesNothing(t *testing.T) {
 		c.kill(t, promise)
 		s := openAt(t, path, Options{})
 		for id, turns := range promised {
-			checkTurns(t, s, id, turns)
+			promised[id] = checkTurns(t, s, id, turns) // what was found has to stay too
 		}
 		checkFile(t, s)
 		if err := s.Close(); err != nil {
@@ -168,9 +168,10 @@ func TestKillLosesNothing(t *testing.T) {
 	t.Logf("10 kills, %d sessions", len(promised))
 }
 
-// checkTurns loads a session that must have at least so many turns. A writer has
-// one append under way at a time, so that at most one more was stored.
-func checkTurns(t *testing.T, s *Store, id string, promised uint64) {
+// checkTurns loads a session that must have at least so many turns, and returns how
+// many it has. A writer has one append under way at a time, so that at most one more
+// was stored.
+func checkTurns(t *testing.T, s *Store, id string, promised uint64) uint64 {
 	t.Helper()
 	r, err := s.Load(t.Context(), keyOf(id), 0)
 	if err != nil {
@@ -186,6 +187,7 @@ func checkTurns(t *testing.T, s *Store, id string, promised uint64) {
 	if n < promised || n > promised+1 {
 		t.Fatalf("%s has %d turns, and %d were acknowledged", id, n, promised)
 	}
+	return n
 }
 
 // contextOf is a context of several large turns, all of one round.
