@@ -30,8 +30,7 @@ func forAll(t *testing.T, n int, do func(ctx context.Context, i int) error) {
 // no difference which one is asked.
 func TestTwoProcessesAreOneBerth(t *testing.T) {
 	t.Parallel()
-	// Those who register here beat once, and a busy machine takes its time.
-	p := onOneRedis(t, "--suspect-after", "10m", "--down-after", "20m")
+	p := onOneRedis(t)
 	c := hire(t, 4, p.urls()...)
 	t.Run("a session keeps its instance when its turns alternate between processes", func(t *testing.T) {
 		t.Parallel()
