@@ -143,6 +143,9 @@ func handlesTravel(t *testing.T, p pair, c crew) {
 // one new id.
 func sameNewIDs(t *testing.T, p pair) {
 	const pool, ids = "alike", 1000
+	// A busy machine takes so long to register all that the last would join later, and ramp.
+	rollout := map[string]any{"ramp": map[string]any{"opening_ms": time.Hour.Milliseconds()}}
+	must(t, p.s1.api().do(t.Context(), http.MethodPut, "/v1/pools/"+pool+"/policy", rollout, nil))
 	for i := range 8 {
 		_, err := p.s1.api().enlist(t.Context(), fmt.Sprintf("alike-i%d", i), pool, fmt.Sprintf("10.0.0.3:%d", 8001+i))
 		must(t, err)
