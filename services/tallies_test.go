@@ -13,6 +13,7 @@ func TestOutcomesAreTold(t *testing.T) {
 	store := openStore(t)
 	a, b := setupOn(t, store), setupOn(t, store)
 	incarnation := a.register("i1", `{"address":"10.0.0.1:8000"}`).want(200).str("incarnation")
+	eventually(t, "the other replica knows it", func() bool { return b.call("GET", "/route?session=s", "").status == 503 })
 	b.call("GET", "/route?session=s&exclude=i1:5xx,stranger:connect", "").want(503)
 	b.call("POST", "/v1/outcomes", `{"outcomes":[
 		{"instance":"i1","result":"5xx","status":503},{"instance":"i1","result":"ok"},{"instance":"i1","result":"client","status":400}]}`).want(202)
