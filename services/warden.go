@@ -128,7 +128,7 @@ func bootOf(who statestore.Owner) routing.Boot {
 func (w *warden) judgeHealth(
 	ctx context.Context, view *statestore.FleetView, policies map[string]*poolPolicy, news map[statestore.Owner]tally,
 ) map[statestore.Owner]statestore.Verdict {
-	w.startService(ctx, view, policies)
+	w.probe(ctx, view, policies)
 	for who, counts := range news {
 		for word, n := range counts {
 			w.observe(bootOf(who), word, n)
@@ -175,9 +175,9 @@ func (w *warden) observe(who routing.Boot, word string, n uint64) {
 	}
 }
 
-// startService starts the probes that are due, and takes note of those that ended.
+// probe starts the probes that are due, and takes note of those that ended.
 // A good one ends warming, as a heartbeat that says ready does.
-func (w *warden) startService(ctx context.Context, view *statestore.FleetView, policies map[string]*poolPolicy) {
+func (w *warden) probe(ctx context.Context, view *statestore.FleetView, policies map[string]*poolPolicy) {
 	for _, p := range w.prober.take() {
 		w.watch.Probed(bootOf(p.who), p.end)
 		i := slices.IndexFunc(view.Instances, func(in statestore.Instance) bool { return in.Owner() == p.who })

@@ -132,6 +132,21 @@ func (w *watched) want(what string, got, want any) {
 	}
 }
 
+// counter is the value of a counter without labels.
+func (w *watched) counter(name string) float64 {
+	families, err := w.warden.server.metrics.registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	w.t.Fatalf("no metric %s", name)
+	return 0
+}
+
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -173,19 +188,29 @@ func TestAWardenThatComesBackHealsNobody(t *testing.T) {
 	})
 }
 
-// Case T18: a stall of Berth or its store convicts nobody.
+// Case T18: a stall of Berth or its store convicts nobody, though nobody's heartbeat
+// came through meanwhile, and is told once.
 func TestAStallConvictsNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, 20)
 		w.rounds(3)
+		for i := range w.store.view.Instances {
+			w.silent[w.store.view.Instances[i].ID] = true
+		}
 		time.Sleep(45 * time.Second) // stopped, and the store with it
-		w.rounds(1)
+		w.rounds(3)
 		for i := range w.store.view.Instances {
 			w.want("health after a stall", w.store.view.Instances[i].Health, statestore.Healthy)
 		}
-		if err := w.warden.round(t.Context()); err != nil {
-			t.Fatal(err)
+		w.want("stalls told", w.counter("berth_self_stalls_total"), 1.0)
+		for id := range w.silent {
+			if id != "i1" {
+				delete(w.silent, id)
+			}
 		}
+		w.rounds(15)
+		w.want("who stays silent", w.instance("i1").Health, statestore.Down)
+		w.want("who is heard of", w.instance("i2").Health, statestore.Healthy)
 	})
 }
 

@@ -44,7 +44,7 @@ func with(t testing.TB, sc Scenario, events ...string) Scenario {
 // has to.
 func TestBalance(t *testing.T) {
 	if testing.Short() || raceEnabled {
-		t.Skip("plays a million sessions")
+		t.Skip("not tested with -short or -race: a million sessions")
 	}
 	t.Parallel()
 	sc := Default()
