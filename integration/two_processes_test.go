@@ -151,14 +151,25 @@ func sameNewIDs(t *testing.T, p pair) {
 		must(t, err)
 	}
 	seen := make([][2]hint, ids)
-	eventually(t, "both see all of the pool", func() error {
+	eventually(t, "both place on all of the pool", func() error {
 		for _, at := range []*berth{p.s1, p.s2} {
-			states, err := at.api().states(t.Context())
-			if err != nil {
+			var view struct {
+				Instances []struct {
+					ID, State   string
+					RampPercent int `json:"ramp_percent"`
+				}
+			}
+			if err := at.api().do(t.Context(), http.MethodGet, "/v1/snapshot?pool="+pool, nil, &view); err != nil {
 				return err
 			}
-			if states["alike-i7"] != "ready" {
-				return fmt.Errorf("%s has not seen the last one", at.url)
+			if len(view.Instances) != 8 {
+				return fmt.Errorf("%s sees %d instances", at.url, len(view.Instances))
+			}
+			for _, in := range view.Instances {
+				// The health lease's holder lets in who it first saw warming a round later.
+				if in.State != "ready" || in.RampPercent != 100 {
+					return fmt.Errorf("%s sees %+v", at.url, in)
+				}
 			}
 		}
 		return nil
