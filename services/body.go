@@ -118,12 +118,11 @@ func (w *write) decodeJSON(body []byte) error {
 	w.turns = make([]statestore.Turn, len(w.body.Turns))
 	for i := range w.body.Turns {
 		t := &w.body.Turns[i]
-		at := fmt.Sprintf("body.turns[%d]", i)
 		if (t.Base64 == nil) == (t.Value == nil) {
-			return invalid(at, "needs exactly one of value and base64")
+			return invalid(turnAt(i), "needs exactly one of value and base64")
 		}
 		if t.Tokens > maxTokens {
-			return invalid(at+".tokens", "are more than any context has")
+			return invalid(turnAt(i)+".tokens", "are more than any context has")
 		}
 		w.turns[i] = statestore.Turn{Type: statestore.TurnJSON, Value: t.Value, Tokens: t.Tokens}
 		if t.Base64 == nil {
@@ -131,7 +130,7 @@ func (w *write) decodeJSON(body []byte) error {
 		}
 		raw, err := base64.StdEncoding.Strict().DecodeString(*t.Base64)
 		if err != nil {
-			return invalid(at+".base64", "is not base64")
+			return invalid(turnAt(i)+".base64", "is not base64")
 		}
 		w.turns[i].Type, w.turns[i].Value = statestore.TurnBytes, raw
 	}
@@ -183,14 +182,22 @@ func (b *writeBody) readTurns(s *scanner) error {
 	b.Turns = []turnBody{}
 	return s.array(func() error {
 		var t turnBody
-		at := fmt.Sprintf("body.turns[%d]", len(b.Turns))
 		err := s.object(func(name string) error {
-			return located(at+"."+name, t.member(s, name))
+			err := t.member(s, name)
+			if err != nil {
+				err = located(turnAt(len(b.Turns))+"."+name, err)
+			}
+			return err
 		})
+		if err != nil {
+			return located(turnAt(len(b.Turns)), err)
+		}
 		b.Turns = append(b.Turns, t)
-		return located(at, err)
+		return nil
 	})
 }
+
+func turnAt(i int) string { return fmt.Sprintf("body.turns[%d]", i) }
 
 func (t *turnBody) member(s *scanner, name string) error {
 	switch name {

@@ -191,7 +191,12 @@ func (s *scanner) value() []byte {
 
 // into passes a value and decodes it.
 func (s *scanner) into(v any) error {
-	return json.Unmarshal(s.value(), v)
+	raw := s.value()
+	if text, ok := v.(*string); ok && raw[0] == '"' {
+		*text = unquote(raw)
+		return wholeRunes(raw)
+	}
+	return json.Unmarshal(raw, v)
 }
 
 // duplicateError is a name that an object has twice.
@@ -226,7 +231,7 @@ func (n *names) add(name string) bool {
 
 // unquote decodes a string that is well-formed.
 func unquote(raw []byte) string {
-	if plain := raw[1 : len(raw)-1]; !slices.Contains(plain, '\\') {
+	if plain := raw[1 : len(raw)-1]; bytes.IndexByte(plain, '\\') < 0 {
 		return string(plain)
 	}
 	var s string
@@ -240,11 +245,12 @@ var errHalf = errors.New(`a string has a \u escape of half a surrogate pair`)
 
 // wholeRunes refuses halves of surrogate pairs in a string with its quotes.
 func wholeRunes(raw []byte) error {
-	for i := 1; i < len(raw)-1; i++ {
-		if raw[i] != '\\' {
-			continue
+	for i := 0; ; i++ {
+		next := bytes.IndexByte(raw[i:], '\\')
+		if next < 0 {
+			return nil
 		}
-		i++
+		i += next + 1
 		if raw[i] != 'u' {
 			continue
 		}
@@ -261,7 +267,6 @@ func wholeRunes(raw []byte) error {
 			i += 6
 		}
 	}
-	return nil
 }
 
 // escape is the value of four hexadecimal digits.

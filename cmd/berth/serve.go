@@ -52,6 +52,7 @@ type serveCmd struct {
 // Run serves until ctx ends, then stops in order: readiness fails, running calls
 // end, background work stops and releases its leases, the store closes.
 func (c *serveCmd) Run(ctx context.Context, io *streams) (err error) {
+	spendMemory()
 	log := c.logger(io)
 	logRedis(log)
 	tokens, err := c.checkExposure()

@@ -187,7 +187,7 @@ func (s *Store) sendWrite(ctx context.Context, c call, w *write, where []byte, p
 func (w *write) args(where []byte) []any {
 	rest := w.stream[w.chunked():]
 	args := make([]any, 0, 6+len(w.sizes)+len(rest)/pieceBytes)
-	args = append(args, w.pack(false), packHandle(&w.handle), w.meta, w.links, where)
+	args = append(args, writeArg{w, w.pack(false)}, packHandle(&w.handle), w.meta, w.links, where)
 	if !w.staged {
 		chunks := w.stream
 		for _, size := range w.sizes {
@@ -203,9 +203,31 @@ func (w *write) args(where []byte) []any {
 	return args
 }
 
+// writeArg is the packed write as an argument that knows what it packs.
+type writeArg struct {
+	*write
+	packed []byte
+}
+
+// MarshalBinary is asked by go-redis.
+func (a writeArg) MarshalBinary() ([]byte, error) { return a.packed, nil }
+
+// Where the chunks of a write are when its function looks, and where the packed
+// write says so.
+const (
+	chunksInCall = iota
+	chunksStaged // announced, some time before
+	chunksSent   // in the same transaction, just before
+	whereChunks  = 4
+)
+
+// firstChunk is where the chunks, and then the pieces, begin in the arguments of
+// lua/append.lua, the clock being 0.
+const firstChunk = 7
+
 func (w *write) pack(probe bool) []byte {
 	b := make([]byte, 0, 256)
-	b = append(b, byte(w.kind), byte(w.at), bit(w.recreate), bit(probe), bit(w.staged))
+	b = append(b, byte(w.kind), byte(w.at), bit(w.recreate), bit(probe), bit(w.staged)*chunksStaged)
 	b = appendUint(b, w.turns, 4)
 	b = appendUint(b, w.bytes, 6)
 	b = appendUint(b, w.tokens, 8)

@@ -120,14 +120,16 @@ func (l *lanes) send(ctx context.Context, batch []*waiting) {
 	}
 	pipe := l.client.Pipeline()
 	for _, m := range joined {
-		_ = pipe.Process(ctx, m.once)
+		for _, c := range m.commands {
+			_ = pipe.Process(ctx, c)
+		}
 	}
 	for _, w := range rest {
 		_ = pipe.Process(ctx, w.cmd)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, m := range joined {
-		m.deliver()
+		m.deliver(ctx, l.client)
 	}
 	for _, w := range batch {
 		close(w.done)

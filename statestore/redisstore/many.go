@@ -1,7 +1,10 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,88 +15,150 @@ const (
 	manyBytes   = 128 << 10
 )
 
-// many are appends that wait at the same time, as one call of lua/many.lua.
+// many are appends that wait at the same time, as one call of lua/many.lua. Their
+// chunks are sent just before it, in one transaction with it: bytes that pass through
+// Lua cost Redis more than storing them, since it hashes each.
 type many struct {
-	once
-	parts []*waiting
+	puts     []once // of chunks, one a session
+	commands []once // what is sent: the call of the function, alone or as the last of a transaction
+	parts    []*waiting
 }
 
 // joinAppends takes the appends out of a batch and makes calls of many of them.
 // What is left goes as it came.
 func joinAppends(ctx context.Context, batch []*waiting) (rest []*waiting, joined []*many) {
 	var parts []*waiting
-	bytes := 0
+	total := 0
 	flush := func() {
 		if len(parts) > 1 {
 			joined = append(joined, newMany(ctx, parts))
 		} else {
 			rest = append(rest, parts...)
 		}
-		parts, bytes = nil, 0
+		parts, total = nil, 0
 	}
 	for _, w := range batch {
-		size, ok := appendBytes(w.cmd)
+		write, _, ok := appendOf(w.cmd)
 		if !ok {
 			rest = append(rest, w)
 			continue
 		}
-		if len(parts) == manyAppends || bytes+size > manyBytes {
+		size := len(write.stream)
+		if len(parts) == manyAppends || total+size > manyBytes {
 			flush()
 		}
-		parts, bytes = append(parts, w), bytes+size
+		parts, total = append(parts, w), total+size
 	}
 	flush()
 	return rest, joined
 }
 
 // Where a command of [Store.newCommand] has what: its function, how many keys, the
-// first key, and after the keys what tests add to the clock.
+// first key, and after the keys what tests add to the clock, the call and the write.
 const (
 	argFunction = 1
 	argKeys     = 2
 	argFirstKey = 3
+	afterKeys   = 2
 )
 
-// appendBytes is how much an append carries; false for other calls.
-func appendBytes(cmd redis.Cmder) (n int, ok bool) {
+// appendOf is the write that a command appends, and the rest of its arguments from
+// the clock on; false for other calls.
+func appendOf(cmd redis.Cmder) (w writeArg, rest []any, ok bool) {
 	args := cmd.Args()
 	if len(args) <= argFirstKey || args[argFunction] != appendFn {
-		return 0, false
+		return w, nil, false
 	}
-	for _, a := range args[argFirstKey:] {
-		if b, is := a.([]byte); is {
-			n += len(b)
-		}
-	}
-	return n, true
+	n, _ := args[argKeys].(int)
+	rest = args[argFirstKey+n:]
+	w, ok = rest[afterKeys].(writeArg)
+	return w, rest, ok
 }
 
 func newMany(ctx context.Context, parts []*waiting) *many {
+	var puts []once
 	var keys, args []any
-	for _, w := range parts {
-		its := w.cmd.Args()
-		n, _ := its[argKeys].(int)
-		keys = append(keys, its[argFirstKey:argFirstKey+n]...)
-		its = its[argFirstKey+n:]
+	for _, part := range parts {
+		w, its, _ := appendOf(part.cmd)
 		if args == nil {
 			args = append(args, its[0])
 		}
-		args = append(append(args, len(its)-1), its[1:]...)
+		its = its[1:]
+		if len(w.sizes) > 0 && !w.staged {
+			of := part.cmd.Args()[argFirstKey : argFirstKey+keyLog+1]
+			puts = append(puts, newOnce(ctx, append([]any{"hset", of[keyLog]}, w.fields(w.stream)...)...))
+			its = withoutChunks(its, w)
+		}
+		keys = append(keys, part.cmd.Args()[argFirstKey])
+		args = append(append(args, len(its)), its...)
 	}
-	all := append([]any{"fcall", manyFn, len(keys)}, keys...)
-	return &many{once: once{redis.NewCmd(ctx, append(all, args...)...)}, parts: parts}
+	call := newOnce(ctx, append(append([]any{"fcall", manyFn, len(keys)}, keys...), args...)...)
+	m := &many{puts: puts, commands: []once{call}, parts: parts}
+	if len(puts) > 0 {
+		m.commands = slices.Concat([]once{newOnce(ctx, "multi")}, puts, []once{call, newOnce(ctx, "exec")})
+	}
+	return m
+}
+
+func newOnce(ctx context.Context, args ...any) once { return once{redis.NewCmd(ctx, args...)} }
+
+// withoutChunks is what lua/append.lua takes of a write whose chunks were sent.
+func withoutChunks(args []any, w writeArg) []any {
+	packed := bytes.Clone(w.packed)
+	packed[whereChunks] = chunksSent
+	const before = firstChunk - 1
+	out := append(make([]any, 0, len(args)), args[:before]...)
+	out[afterKeys-1] = packed
+	return append(out, args[before+len(w.sizes):]...)
+}
+
+// result is the answer of the function. A transaction that was not begun says what
+// was wrong with one of its commands.
+func (m *many) result() (any, error) {
+	last := m.commands[len(m.commands)-1]
+	if len(m.commands) == 1 || last.Err() == nil {
+		v := last.Val()
+		if list, ok := v.([]any); ok && len(m.commands) > 1 && len(list) > 0 {
+			v = list[len(list)-1]
+		}
+		err, _ := v.(error)
+		return v, errors.Join(last.Err(), err)
+	}
+	for _, c := range m.commands {
+		if err := c.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, last.Err()
+}
+
+// clear removes the chunks that no function looked at, since the server does not
+// have it: nothing else would.
+func (m *many) clear(ctx context.Context, on processor) {
+	for _, put := range m.puts {
+		args := put.Args()
+		names := []any{"hdel", args[1]}
+		for i := 2; i < len(args); i += 2 {
+			names = append(names, args[i])
+		}
+		_ = on.Process(ctx, newOnce(ctx, names...)) // else they stay until the session ends
+	}
 }
 
 // deliver gives each part its own answer.
-func (m *many) deliver() {
-	answers, ok := m.Val().([]any)
+func (m *many) deliver(ctx context.Context, on processor) {
+	v, err := m.result()
+	if notLoaded(err) {
+		m.clear(ctx, on)
+	}
+	answers, ok := v.([]any)
 	for i, w := range m.parts {
 		part, is := w.cmd.(once)
 		switch {
 		case !is:
 			w.cmd.SetErr(ErrDamaged) // nobody else makes appends
-		case m.Err() != nil:
-			part.SetErr(m.Err())
+		case err != nil:
+			part.SetErr(err)
 		case !ok || i >= len(answers):
 			part.SetErr(ErrDamaged)
 		default:

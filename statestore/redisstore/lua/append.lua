@@ -1,14 +1,15 @@
 -- append.lua judges a write of turns, an append or a replace, and stores it. Its chunks come with the call, or
--- were staged in the log key before. An append by an instance that is no longer the owner is parked.
+-- were staged in the log key before, or were sent there by the transaction that the call is the end of. An
+-- append by an instance that is no longer the owner is parked.
 -- KEYS     see session.lua
 -- ARGV[3]  the write, packed as WRITE says   [4] floors of the handle   [5] meta, '' for none
 --     [6]  of each chunk its size, and the first turn that begins there or later, packed as LINK says
 --     [7]  where a base cuts, packed as KEEPS says; '' when not looked up yet
---     [8...]  the chunks unless they are staged, and what follows them in pieces
+--     [8...]  the chunks if they come with the call, and what follows them in pieces
 -- Returns a receipt as session.lua makes it, or a refusal; {'locate'} when [7] is needed or out of date;
 --          {'restage'} when a staged chunk is gone; {'full'} when the memory is, and nothing else was wrong
--- kind (1 append, 2 replace), place (0 at its version, 1 at the end), recreate, probe (judge only), staged,
--- turns, bytes, tokens, bytes of pieces, most bytes of a session, affinity, retention, tombstone, op,
+-- kind (1 append, 2 replace), place (0 at its version, 1 at the end), recreate, probe (judge only), where the
+-- chunks are (0 in the call, 1 staged, 2 sent), turns, bytes, tokens, bytes of pieces, most bytes of a session, affinity, retention, tombstone, op,
 -- content, base+1, affinity key, tag, by, op's name, names
 local WRITE = '>BBBBBI4I6I4I4I4I6I6I6I6c8c16I6c16c8I2c0I2c0I2c0'
 -- life, last rewrite, then as cut_stream in log.lua has them: bytes, entries, pieces, part, since, what stays
@@ -23,7 +24,8 @@ local function read_write()
     op, content, base, affinity_key, tag, by, op_name, names = unpack_at(WRITE, ARGV[3])
   handle, meta, links = floors(ARGV[4]), ARGV[5], ARGV[6]
   chunks = #links / LINKSIZE
-  first_piece = staged == 1 and 8 or 8 + chunks
+  first_piece = staged == 0 and 8 + chunks or 8
+  sent = staged == 2
   staged = staged == 1 and digest .. tag .. pack('>I4', chunks)
   keep, kept_bytes, kept_high, kept_tokens = 0, 0, 0, 0
   moved, first, cut = false, false, nil
@@ -143,7 +145,7 @@ local function store(r)
     if cut.chunk > 0 then cut_chunk(r, cut.chunk) end
   end
   append_stream(r)
-  if staged then rcall('ZREM', stagedKey, staged) end
+  take_chunks()
   if meta ~= '' then
     rcall('HSET', logKey, 'm', meta)
     touched = true
@@ -182,8 +184,8 @@ local function run()
   read_write()
   local r, t = find()
   local out = decide(r, t)
-  -- Who took the chunks took them off the list; and they wait for the place of a base.
-  if out[1] ~= 'locate' then leave_chunks() end
+  -- Staged chunks wait for the place of a base.
+  if sent or out[1] ~= 'locate' then leave_chunks() end
   return out
 end
 

@@ -19,7 +19,7 @@ local STRIDE = 32768
 local WORD = 4294967296
 
 -- The write under way, as append.lua unpacks it: what it is, what its turns add, what stays below them.
-local kind, place, recreate, probe, staged, tag, chunks, links
+local kind, place, recreate, probe, staged, sent, tag, chunks, links
 local turns, bytes, tokens_high, tokens, rest, most, op, op_name, content, base, by, handle, meta
 local keep, kept_bytes, kept_high, kept_tokens
 local first_piece -- in ARGV
@@ -42,9 +42,9 @@ end
 
 local function chunk_name(t, i) return t .. pack('>I4', i) end
 
--- put_chunks writes the chunks that came with the call; staged ones are there.
+-- put_chunks writes the chunks that came with the call; others are there.
 local function put_chunks()
-  if staged then return end
+  if staged or sent then return end
   for i = 0, chunks - 1 do rcall('HSET', logKey, chunk_name(tag, i), ARGV[first_piece - chunks + i]) end
 end
 
@@ -103,9 +103,10 @@ local function cut_chunk(r, size)
   add_pieces(r, pieces, 1, size)
 end
 
--- chunks_whole reports whether all chunks of the write are there. Who takes a staged write off the list owns
--- its chunks: the log that links them, or who removes them.
+-- chunks_whole reports whether all chunks of the write are there: what was sent goes with a session whose time
+-- was over. Who takes a staged write off the list owns its chunks: the log that links them, or who removes them.
 local function chunks_whole()
+  if sent then return not buried end
   if not staged then return true end
   if not rcall('ZSCORE', stagedKey, staged) then return false end
   for i = 0, chunks - 1 do
@@ -119,6 +120,17 @@ local function drop_chunks(t, n)
   local names = {}
   for i = 0, n - 1 do names[#names + 1] = chunk_name(t, i) end
   drop(names)
+end
+
+-- take_chunks says that what is stored now links the chunks of the write.
+local function take_chunks()
+  if staged then rcall('ZREM', stagedKey, staged) end
+  sent = false
+end
+
+-- leave_chunks removes the chunks of a write that is not taken.
+local function leave_chunks()
+  if sent or staged and rcall('ZREM', stagedKey, staged) == 1 then drop_chunks(tag, chunks) end
 end
 
 -- Parked writes: op -> seq, time, floor, base+1, writer, op's name, meta, tag and number of chunks, and then
@@ -142,7 +154,7 @@ local function park(r)
   local value = pack(PARKEDLAYOUT, 1, r[SEQ], now, f[1], f[2], f[3], base, #by, by, #op_name, op_name, #meta, meta, tag, chunks)
   put_chunks()
   rcall('HSET', parkedKey, op, value .. concat(ARGV, '', first_piece))
-  if staged then rcall('ZREM', stagedKey, staged) end
+  take_chunks()
   r[PARKED], r[SEQ], touched = r[PARKED] + 1, r[SEQ] + 1, true
   return true, true
 end
@@ -155,9 +167,4 @@ local function adopt(r)
   rcall('HDEL', parkedKey, op)
   r[PARKED] = r[PARKED] - 1
   return true
-end
-
--- leave_chunks removes the staged chunks of a write that is not taken.
-local function leave_chunks()
-  if staged and rcall('ZREM', stagedKey, staged) == 1 then drop_chunks(tag, chunks) end
 end

@@ -29,8 +29,8 @@ local TOMBSTONE, FLOOR, CHANGE = '>BI6BI6c8', '>I8I8c8', '>I6I6I6BBc0'
 
 -- stored is the record as it was found, nil when there was none, and found its owner. What save() has to do:
 -- touched, when a key of the session was made; restrung, when a string of the record changed; rebound, when its
--- owner did; next_op is the op that this call adds.
-local stored, found, touched, restrung, rebound, next_op
+-- owner did; next_op is the op that this call adds. buried, when the session was ended and its keys are gone.
+local stored, found, touched, restrung, rebound, next_op, buried
 
 -- The transitions of a session by their names, for calls that run several.
 local transition = {}
@@ -110,6 +110,7 @@ end
 local function bury(r, why, at, life)
   local t = { epoch = max(r[EPOCH] + 1, at), why = why, call = call }
   rcall('UNLINK', recordKey, openKey, logKey, dirKey, placedKey, parkedKey)
+  buried = true
   rcall('ZREM', dueKey, digest)
   rcall('ZREM', indexKey, indexed(found))
   if life > 0 then
@@ -123,7 +124,7 @@ local NO_TOMBSTONE = { epoch = 0, why = 0 }
 
 -- find returns the record, or nil, and the tombstone, which is zero where there is none.
 local function find()
-  stored, found, touched, restrung, rebound, next_op = rcall('GET', recordKey), nil, false, false, false, nil
+  stored, found, touched, restrung, rebound, next_op, buried = rcall('GET', recordKey), nil, false, false, false, nil, false
   if stored then
     assert(sub(stored, 1, 1) == '\1', 'the record has a layout of another version')
     local r = decode(stored)
