@@ -231,8 +231,7 @@ func (s *Server) overrideInstance(ctx context.Context, in *overrideInput) (*stat
 	if err != nil {
 		return nil, err
 	}
-	instance, err := s.instanceFor(ctx, p, in.ID)
-	if err != nil {
+	if _, err := s.instanceFor(ctx, p, in.ID); err != nil {
 		return nil, err
 	}
 	if err := checkLabels(in.Body.Labels); err != nil {
@@ -242,14 +241,10 @@ func (s *Server) overrideInstance(ctx context.Context, in *overrideInput) (*stat
 	if err := json.Unmarshal(in.RawBody, &given); err != nil {
 		return nil, newProblem("malformed", "the body is not a JSON object")
 	}
-	override := instance.Override
-	if _, ok := given["weight"]; ok {
-		override.Weight = in.Body.Weight
-	}
-	if _, ok := given["labels"]; ok {
-		override.Labels = in.Body.Labels
-	}
-	changed, err := s.store.SetOverride(ctx, in.ID, override)
+	change := statestore.OverrideChange{Override: statestore.Override{Weight: in.Body.Weight, Labels: in.Body.Labels}}
+	_, change.SetWeight = given["weight"]
+	_, change.SetLabels = given["labels"]
+	changed, err := s.store.SetOverride(ctx, in.ID, change)
 	if err != nil {
 		return nil, fmt.Errorf("override instance %s: %w", in.ID, err)
 	}

@@ -104,6 +104,24 @@ type Override struct {
 	Labels map[string]string `json:"labels"`
 }
 
+// OverrideChange replaces what it names of an operator's word and leaves the rest: two
+// operators who change different members at once both have their way.
+type OverrideChange struct {
+	Override
+	SetWeight, SetLabels bool
+}
+
+// To is the word o after the change.
+func (c OverrideChange) To(o Override) Override {
+	if c.SetWeight {
+		o.Weight = c.Weight
+	}
+	if c.SetLabels {
+		o.Labels = c.Labels
+	}
+	return o
+}
+
 // Instance is one registered replica.
 type Instance struct {
 	InstanceSpec
@@ -239,8 +257,8 @@ type Fleet interface {
 	// long and sent no heartbeat since, and returns them. It is fenced as SetVerdicts
 	// is.
 	RemoveGone(ctx context.Context, l Lease, boots []Owner, after time.Duration) ([]Owner, error)
-	// SetOverride replaces the operator's word.
-	SetOverride(ctx context.Context, id string, o Override) (Instance, error)
+	// SetOverride changes the operator's word.
+	SetOverride(ctx context.Context, id string, o OverrideChange) (Instance, error)
 	// FleetView reads everything at one moment. It costs little while only
 	// heartbeats change, and next to nothing while nothing does.
 	FleetView(ctx context.Context) (FleetView, error)

@@ -50,7 +50,7 @@ func TestHeartbeatsInRecordsAreReadAndMoved(t *testing.T) {
 		}
 	}
 	holds("as it was", 41, 3)
-	if _, err := s.SetOverride(t.Context(), "i1", statestore.Override{Weight: &weight}); err != nil {
+	if _, err := s.SetOverride(t.Context(), "i1", statestore.OverrideChange{Override: statestore.Override{Weight: &weight}, SetWeight: true}); err != nil {
 		t.Fatal(err)
 	}
 	holds("with an operator's word", 41, 3)

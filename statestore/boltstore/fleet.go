@@ -151,10 +151,10 @@ func (w *writer) fenceHealth(l statestore.Lease) error {
 	return nil
 }
 
-// SetOverride replaces the operator's word.
-func (s *Store) SetOverride(ctx context.Context, id string, o statestore.Override) (statestore.Instance, error) {
+// SetOverride changes the operator's word.
+func (s *Store) SetOverride(ctx context.Context, id string, o statestore.OverrideChange) (statestore.Instance, error) {
 	return s.changeInstance(ctx, statestore.Owner{Instance: id}, func(_ *writer, inst *statestore.Instance) error {
-		inst.Override = o
+		inst.Override = o.To(inst.Override)
 		return nil
 	})
 }

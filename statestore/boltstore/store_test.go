@@ -239,7 +239,7 @@ func TestEveryCallAfterCloseIsUnavailable(t *testing.T) {
 		"Deregister":    s.Deregister(ctx, i1),
 		"SetLifecycle":  second(s.SetLifecycle(ctx, i1, statestore.LifecycleChange{})),
 		"SetVerdicts":   s.SetVerdicts(ctx, statestore.Lease{}, nil),
-		"SetOverride":   second(s.SetOverride(ctx, "i1", statestore.Override{})),
+		"SetOverride":   second(s.SetOverride(ctx, "i1", statestore.OverrideChange{})),
 		"FleetView":     second(s.FleetView(ctx)),
 		"CreateJob":     third(s.CreateJob(ctx, statestore.Job{ID: "j"}, time.Second)),
 		"AcquireJob":    second(s.AcquireJob(ctx, "j", "h", time.Second)),

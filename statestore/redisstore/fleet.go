@@ -144,13 +144,13 @@ func (s *Store) SetLifecycle(ctx context.Context, who statestore.Owner, c states
 	return inst, err
 }
 
-// SetOverride replaces the operator's word.
-func (s *Store) SetOverride(ctx context.Context, id string, o statestore.Override) (inst statestore.Instance, err error) {
+// SetOverride changes the operator's word.
+func (s *Store) SetOverride(ctx context.Context, id string, o statestore.OverrideChange) (inst statestore.Instance, err error) {
 	err = s.transact(ctx, instanceCells(id), func(t *tx) error {
 		if inst, err = t.present(statestore.Owner{Instance: id}); err != nil {
 			return err
 		}
-		inst.Override = o
+		inst.Override = o.To(inst.Override)
 		return t.putInstance(inst)
 	})
 	return inst, err

@@ -100,7 +100,7 @@ func fleetNextBoot(w *world) {
 	ready := statestore.Heartbeat{Ready: true}
 	w.beat(i, ready)
 	weight := 30
-	_, err := w.store.SetOverride(w.ctx, "a", statestore.Override{Weight: &weight})
+	_, err := w.store.SetOverride(w.ctx, "a", weighs(weight))
 	w.ok("override", err)
 	again := spec("a")
 	again.Weight, again.Labels = 50, nil
@@ -213,27 +213,41 @@ func fleetLifecycleFenced(w *world) {
 	w.ok("drained", err)
 }
 
+// weighs is an operator's word on the weight alone.
+func weighs(weight int) statestore.OverrideChange {
+	return statestore.OverrideChange{Override: statestore.Override{Weight: &weight}, SetWeight: true}
+}
+
 func fleetOverride(w *world) {
 	w.register(spec("a"))
 	weight := 7
 	o := statestore.Override{Weight: &weight, Labels: map[string]string{"rs": "r2"}}
-	i, err := w.store.SetOverride(w.ctx, "a", o)
+	both := func(o statestore.Override) statestore.OverrideChange {
+		return statestore.OverrideChange{Override: o, SetWeight: true, SetLabels: true}
+	}
+	i, err := w.store.SetOverride(w.ctx, "a", both(o))
 	w.ok("override", err)
 	equal(w, "the override", i.Override, o)
 	equal(w, "the view", w.instance("a"), i)
 	zero := 0
+	i, err = w.store.SetOverride(w.ctx, "a", statestore.OverrideChange{Override: statestore.Override{Weight: &zero}, SetWeight: true})
+	w.ok("override the weight alone", err)
+	equal(w, "the override", i.Override, statestore.Override{Weight: &zero, Labels: o.Labels})
+	i, err = w.store.SetOverride(w.ctx, "a", statestore.OverrideChange{SetLabels: true})
+	w.ok("take the labels back", err)
+	equal(w, "the override", i.Override, statestore.Override{Weight: &zero})
 	o = statestore.Override{Weight: &zero, Labels: map[string]string{}}
-	_, err = w.store.SetOverride(w.ctx, "a", o)
+	_, err = w.store.SetOverride(w.ctx, "a", both(o))
 	w.ok("override with nothing", err)
 	i = w.instance("a")
 	if i.Override.Labels == nil || len(i.Override.Labels) != 0 || i.EffectiveWeight() != 0 {
 		w.Fatalf("no labels and no weight, on purpose: %+v", i.Override)
 	}
-	i, err = w.store.SetOverride(w.ctx, "a", statestore.Override{})
+	i, err = w.store.SetOverride(w.ctx, "a", both(statestore.Override{}))
 	w.ok("take it back", err)
 	equal(w, "the weight", i.EffectiveWeight(), 100)
 	equal(w, "the view", w.instance("a").Override, statestore.Override{})
-	w.refusedAs(second(w.store.SetOverride(w.ctx, "nobody", o)), statestore.ErrUnknownInstance)
+	w.refusedAs(second(w.store.SetOverride(w.ctx, "nobody", both(o))), statestore.ErrUnknownInstance)
 }
 
 func fleetVersions(w *world) {
@@ -261,7 +275,7 @@ func fleetVersions(w *world) {
 	w.ok("cordon", err)
 	step("cordon", true)
 	weight := 7
-	_, err = w.store.SetOverride(w.ctx, "a", statestore.Override{Weight: &weight})
+	_, err = w.store.SetOverride(w.ctx, "a", weighs(weight))
 	w.ok("override", err)
 	step("override", true)
 	l, err := w.store.AcquireLease(w.ctx, "health", "one", time.Hour)

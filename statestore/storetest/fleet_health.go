@@ -124,7 +124,7 @@ func fleetDisplaces(w *world) {
 	if v := w.fleet(); v.Members <= before.Members {
 		w.Fatal("members did not change")
 	}
-	_, err := w.store.SetOverride(w.ctx, "a", statestore.Override{})
+	_, err := w.store.SetOverride(w.ctx, "a", statestore.OverrideChange{})
 	w.ok("override", err)
 	displaced("an operator's word of a", "a")
 	w.beat(a, statestore.Heartbeat{})

@@ -155,7 +155,7 @@ func beatsRace(w *world) {
 				}
 			case n == 4:
 				weight := k
-				_, err = s.SetOverride(w.ctx, "a", statestore.Override{Weight: &weight})
+				_, err = s.SetOverride(w.ctx, "a", weighs(weight))
 			default:
 				_, err = s.Register(w.ctx, spec("a"))
 			}
