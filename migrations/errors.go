@@ -12,10 +12,11 @@ type NoTargetError struct {
 }
 
 func (e *NoTargetError) Error() string {
-	if len(e.Candidates) == 0 {
-		return fmt.Sprintf("no other instance is in the pool to take %d sessions", e.Sessions)
+	others := "no other instance is in the pool"
+	if len(e.Candidates) > 0 {
+		others = "no other instance of the pool may take sessions, not " + strings.Join(e.Candidates, ", not ")
 	}
-	return fmt.Sprintf("none of %s may take %d sessions", strings.Join(e.Candidates, ", "), e.Sessions)
+	return fmt.Sprintf("%s: %d would have to move", others, e.Sessions)
 }
 
 // BusyError: another job is at work on some of the same instances, and does
