@@ -2,51 +2,13 @@ package services
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
-	"net/http"
 	"strconv"
-	"strings"
 	"sync"
-	"time"
 )
 
 // maxPlainBeat bounds a heartbeat that is read without huma.
 const maxPlainBeat = 1 << 10
-
-// plainBeats answers heartbeats as workers send them: a fleet does little else, and
-// huma takes longer over one than everything below it. What is not plain, or is
-// wrong, huma answers as it does every other call; what both take they answer alike
-// (TestPlainHeartbeatsAreAnsweredAsOthersAre, FuzzPlainBeat).
-func (s *Server) plainBeats(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, ok := beatOf(r)
-		if !ok {
-			next.ServeHTTP(w, r)
-			return
-		}
-		buf := beatBodies.Get().(*[maxPlainBeat]byte) //nolint:errcheck,forcetypeassert // only they are in it
-		defer beatBodies.Put(buf)
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.BodyTimeout)) // as huma; net/http lifts it
-		body := buf[:r.ContentLength]
-		n, err := io.ReadFull(r.Body, body)
-		in := heartbeatInput{ID: id}
-		if err != nil || !in.scan(body) {
-			r.Body = &rereadBody{Reader: io.MultiReader(bytes.NewReader(bytes.Clone(body[:n])), r.Body), Closer: r.Body}
-			next.ServeHTTP(w, r)
-			return
-		}
-		out, err := s.heartbeat(r.Context(), &in)
-		if err != nil {
-			s.refuse(w, r, err)
-			return
-		}
-		h := w.Header()
-		h.Set("Cache-Control", out.CacheControl)
-		h.Set("Content-Type", mediaJSON)
-		_ = json.NewEncoder(w).Encode(&out.Body) // the worker is gone if this fails
-	})
-}
 
 var beatBodies = sync.Pool{New: func() any { return new([maxPlainBeat]byte) }}
 
@@ -54,28 +16,6 @@ var beatBodies = sync.Pool{New: func() any { return new([maxPlainBeat]byte) }}
 type rereadBody struct {
 	io.Reader
 	io.Closer
-}
-
-// beatOf is the instance whose heartbeat a request is, if it is a plain one.
-func beatOf(r *http.Request) (id string, ok bool) {
-	if r.Method != http.MethodPost || r.ContentLength <= 0 || r.ContentLength > maxPlainBeat || r.URL.RawPath != "" {
-		return "", false
-	}
-	id, ok = strings.CutPrefix(r.URL.Path, "/v1/instances/")
-	if !ok {
-		return "", false
-	}
-	id, ok = strings.CutSuffix(id, "/heartbeat")
-	if !ok || id == "" || strings.Contains(id, "/") || r.Header["Content-Encoding"] != nil || r.Header["Accept"] != nil && !acceptsJSON(r) {
-		return "", false
-	}
-	types := r.Header["Content-Type"]
-	return id, len(types) == 0 || len(types) == 1 && (types[0] == "" || types[0] == mediaJSON)
-}
-
-func acceptsJSON(r *http.Request) bool {
-	accept := r.Header["Accept"]
-	return len(accept) == 1 && (accept[0] == "*/*" || accept[0] == mediaJSON)
 }
 
 // scan reads a body that is a plain object: known names, each once, strings of

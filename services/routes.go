@@ -48,7 +48,7 @@ func (s *Server) mount() {
 		r.MethodNotAllowed(s.refuseMethod)
 	})
 	r.Group(func(r chi.Router) {
-		r.Use(s.withRequest, s.timed, s.withToken, s.plainBeats)
+		r.Use(s.withRequest, s.timed, s.withToken, s.plainCalls)
 		s.api = humachi.New(r, s.apiConfig())
 		s.mountGateways()
 		s.mountInstances()
