@@ -80,10 +80,10 @@ func (e *engine) release(_ context.Context, t client.Task) (client.TaskAnswer, e
 }
 
 // turn serves one request: it makes the copy current, and saves.
-func (e *engine) turn(ctx context.Context, id string, hint client.Hint, w client.Write) error {
+func (e *engine) turn(ctx context.Context, id string, hint client.Hint, w client.Write) (client.Receipt, error) {
 	c, err := e.open(id)
 	if err != nil {
-		return err
+		return client.Receipt{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,11 +91,10 @@ func (e *engine) turn(ctx context.Context, id string, hint client.Hint, w client
 	c.session.Offer(hint)
 	if !current {
 		if _, err := c.session.Recover(ctx, client.RecoverRequest{Mode: client.Claim, Handle: hint.Handle}); err != nil {
-			return err
+			return client.Receipt{}, err
 		}
 	}
-	_, err = c.session.Append(ctx, w)
-	return err
+	return c.session.Append(ctx, w)
 }
 
 // engines serve what a gateway sends them.
@@ -111,7 +110,7 @@ func (e *engines) say(ctx context.Context, session string, n int) error {
 	for {
 		r, err := e.routes.Route(ctx, client.RouteRequest{Session: client.SessionKey{ID: session}})
 		if err == nil {
-			err = e.byID[r.Instance].turn(ctx, session, r.Hint(), w)
+			_, err = e.byID[r.Instance].turn(ctx, session, r.Hint(), w)
 		}
 		switch {
 		case err == nil:
