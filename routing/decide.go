@@ -15,6 +15,8 @@ type Request struct {
 	Subset    []string // addresses to choose from, never widened; nil does not restrict, empty admits nobody
 	Trials    []string // ids of instances whose one trial this request may be: slots this replica was granted and holds unused
 	Fallbacks int      // further instances to name
+	Hinted    *Hints   // what this replica placed since the load table; nil where no other session has the key
+	Session   uint64   // a hash of the session, beside Hinted
 }
 
 // ringKey is what the ring hashes for the request.
@@ -66,7 +68,8 @@ const (
 )
 
 // Decide says which instance should serve a request. It is total and a pure
-// function of its arguments; the first rule that fits wins.
+// function of its arguments, among them what they have counted so far; the first
+// rule that fits wins.
 //
 //  1. A live binding holds while its owner is the same incarnation, may serve
 //     bound sessions, and is neither excluded nor outside the subset: bound.
@@ -80,6 +83,8 @@ const (
 //     bound is chosen: new without a record, lapsed with one, over_bound when
 //     the walk's first eligible was passed by. With all of them over their
 //     bound it is the least loaded, ties by id, or nobody if the policy sheds.
+//     Where others have the key too, an instance is also passed by that what
+//     was placed since the load table takes over its bound (see Hints).
 //  4. Without a session it is the less loaded of two that the request id
 //     picks: stateless.
 //
@@ -216,7 +221,7 @@ func (s *Snapshot) choose(stands standing, owner int, req *Request, rec *Record)
 	case orphaned:
 		to, reason = s.ring.first(hash, eligible), ReasonFailover
 	case loose:
-		to, reason = s.place(hash, rec.Exists, eligible, roomy)
+		to, reason = s.place(hash, req, rec, eligible, roomy)
 		if to >= 0 && reason == ReasonNone {
 			return Decision{Shed: true}
 		}
@@ -249,24 +254,22 @@ func (s *Snapshot) queuedFor(hash uint64, req *Request) int {
 
 // place is rule 3. It answers ReasonNone with an instance where one is
 // eligible and the policy would rather shed.
-func (s *Snapshot) place(hash uint64, exists bool, eligible, roomy bitset) (int, Reason) {
+func (s *Snapshot) place(hash uint64, req *Request, rec *Record, eligible, roomy bitset) (int, Reason) {
 	first := s.ring.first(hash, eligible)
 	if first < 0 {
 		return -1, ReasonNone
 	}
-	to := first
-	if !roomy.has(first) {
-		if to = s.ring.first(hash, roomy); to < 0 {
-			if s.policy.Shed {
-				return first, ReasonNone
-			}
-			to = s.leastLoaded(eligible)
+	to := s.firstNotFull(hash, roomy, req)
+	if to < 0 {
+		if s.policy.Shed {
+			return first, ReasonNone
 		}
+		to = s.leastLoaded(eligible)
 	}
 	if to != first {
 		return to, ReasonOverBound
 	}
-	return to, placed(exists)
+	return to, placed(rec.Exists)
 }
 
 // placed is the reason of an ordinary placement.

@@ -18,7 +18,7 @@ func drawFleet(t *rapid.T) []Instance {
 		in.Breaker = rapid.SampledFrom([]Breaker{BreakerClosed, BreakerClosed, BreakerOpen, BreakerTrial, BreakerSaturated}).Draw(t, "breaker")
 		in.Weight = rapid.SampledFrom([]int{0, 50, 100, 100}).Draw(t, "weight")
 		in.RampPercent = rapid.SampledFrom([]int{0, 0, 10}).Draw(t, "ramp")
-		in.Load = Load{Running: rapid.IntRange(0, 60).Draw(t, "running"), Waiting: rapid.IntRange(0, 5).Draw(t, "waiting")}
+		in.Load = Load{Running: rapid.IntRange(0, 60).Draw(t, "running"), Waiting: rapid.IntRange(0, 5).Draw(t, "waiting"), Report: 1}
 		in.Incarnation = rapid.SampledFrom([]string{"boot", "boot2"}).Draw(t, "incarnation")
 	}
 	return list
@@ -106,6 +106,29 @@ func decideProperties(t *rapid.T) {
 		}
 	}
 	checkRestrictions(t, req, Degraded(s, req))
+	checkHinted(t, s, req, rec, d)
+}
+
+// checkHinted holds that what a replica has placed decides only where to put
+// sessions without a live binding, among those that may take them and are under
+// their bound.
+func checkHinted(t *rapid.T, s *Snapshot, req Request, rec Record, d Decision) {
+	req.Hinted = (*Hints)(nil).After(s)
+	for i := range rapid.IntRange(0, 60).Draw(t, "placed before") {
+		before := Request{Key: req.Key, Session: mix(uint64(i))}
+		placed := Decide(s, before, Record{})
+		req.Hinted.Count(&before, &placed)
+	}
+	hinted := Decide(s, req, rec)
+	checkRestrictions(t, req, hinted)
+	checkState(t, s.policy, hinted)
+	if rec.live() || req.Key == "" || d.Instance == nil || s.OverBound(d.Instance.ID) {
+		if !sameDecision(d, hinted) {
+			t.Fatalf("%+v became %+v by what was placed", d, hinted)
+		}
+	} else if s.OverBound(hinted.Instance.ID) {
+		t.Fatalf("%+v, who is over its bound, by what was placed", hinted)
+	}
 }
 
 func checkRestrictions(t *rapid.T, req Request, d Decision) {

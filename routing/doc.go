@@ -3,8 +3,9 @@
 // Nothing here does I/O, reads a clock, logs or takes a lock. A [Ring] ranks
 // the instances for a key, a [Snapshot] says which of them are usable now and
 // how loaded they are, and [Decide] combines the two with the session's record
-// into a [Decision] that carries its reason. A [Tally] places many sessions
-// against one snapshot, for drains and rebalances.
+// into a [Decision] that carries its reason. [Hints] count what one replica
+// placed since the loads were told, for keys that many sessions share. A [Tally]
+// places many sessions against one snapshot, for drains and rebalances.
 //
 // What a snapshot says of an instance comes from the holder of the health lease,
 // which keeps a [Circuit] for each of them, a [Watch] for the fleet and a [Ramp]
@@ -32,6 +33,7 @@
 //   - shares are even and movement is the least possible: TestBalanceTargets, TestMovementTargets
 //   - one rule fits every combination of record, owner and fleet: TestEveryCombinationHasOneRule
 //   - replicas agree, restrictions hold, loads alone move no live binding: TestDecideProperties
+//   - a key that many sessions share fills nobody past the bound between two load tables: TestHotKeyStaysUnderTheBound
 //   - a session jumps no more often than its owner failed, drained or tripped: TestSessionsJumpForCauseOnly
 //   - hot instances shed their oldest bindings little by little, and nobody comes back: TestHotInstancesShedWithoutPingPong
 //   - a breaker opens for cause, has one trial out at a time, and locks nobody out: TestBreakerProperties

@@ -32,7 +32,8 @@ func (i *Instance) member() Member {
 
 // Load is what an instance last reported of its work.
 type Load struct {
-	Running, Waiting int // requests
+	Running, Waiting int    // requests
+	Report           uint64 // numbers the reports of one boot; 0 is none
 }
 
 // maxInFlight bounds one instance's load, so that a senseless report cannot

@@ -253,6 +253,7 @@ func TestNoAllocations(t *testing.T) {
 		shedding.BoundFor = time.Hour
 		lapsed.Lapsed, replacedRec.Incarnation, gone.Owner = true, "before", "stranger"
 		plain := Request{Key: "0b9f5c1e-session"}
+		h := fullOnTheWalk(s, plain.Key, n-1)
 		narrow := Request{Key: plain.Key, Exclude: []string{"i0", "i2"}, Trials: []string{"i1"}, Subset: []string{list[1].Address, list[2].Address}}
 		runs := map[string]func(){
 			"ring owner": func() { s.Ring().Owner(plain.Key) },
@@ -264,8 +265,13 @@ func TestNoAllocations(t *testing.T) {
 			"failover":   func() { Decide(s, plain, gone) },
 			"shed":       func() { Decide(s, plain, shedding) },
 			"narrowed":   func() { Decide(s, narrow, bound) },
-			"stateless":  func() { Decide(s, Request{RequestID: "r"}, Record{}) },
-			"degraded":   func() { Degraded(s, narrow) },
+			"hinted": func() {
+				req := Request{Key: plain.Key, Hinted: h}
+				d := Decide(s, req, Record{})
+				h.Count(&req, &d)
+			},
+			"stateless": func() { Decide(s, Request{RequestID: "r"}, Record{}) },
+			"degraded":  func() { Degraded(s, narrow) },
 			"five on the walk": func() {
 				w := s.Ring().Walk(plain.Key)
 				for range 5 {

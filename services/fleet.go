@@ -53,6 +53,7 @@ type fleetImage struct {
 type pool struct {
 	name     string
 	snapshot *routing.Snapshot
+	hints    *routing.Hints // for requests with a key that others may have
 	policy   *poolPolicy
 	changes  []ringChange           // of its ring, the last ones
 	rebuilds uint64                 // of its ring, by this process
@@ -206,6 +207,7 @@ func (i *fleetImage) addLoads(prev *fleetImage) {
 		next := *p
 		if p.snapshot.Version() == prev.view.Version { // else it could not follow its members
 			next.snapshot = p.snapshot.WithLoads(loads)
+			next.hints = p.hints.After(next.snapshot)
 		}
 		i.pools[name] = &next
 	}
@@ -273,9 +275,11 @@ func (i *fleetImage) addPool(name string, stored statestore.Policy, members []ro
 		return
 	}
 	next := &pool{name: name, snapshot: snapshot, policy: policy, changes: ringChanges(prev, snapshot, i.view.Now)}
+	var hints *routing.Hints
 	if prev != nil {
-		next.rebuilds = prev.rebuilds
+		next.rebuilds, hints = prev.rebuilds, prev.hints
 	}
+	next.hints = hints.After(snapshot)
 	if before == nil || before.Ring() != snapshot.Ring() {
 		next.rebuilds++
 	}
@@ -309,7 +313,7 @@ func registered(in *statestore.Instance) time.Time {
 }
 
 func routingLoad(in *statestore.Instance) routing.Load {
-	return routing.Load{Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting}
+	return routing.Load{Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting, Report: in.Beats}
 }
 
 // routingState joins what was decided about an instance with how it is: down is

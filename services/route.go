@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/http"
 	"time"
@@ -123,7 +124,13 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 		out.decision, out.floor = degradedDecision(pool.snapshot, req, b)
 		out.floor, second = unverified(out.floor, held)
 	} else {
+		if q.affinity != "" {
+			req.Hinted, req.Session = pool.hints, binary.BigEndian.Uint64(digest[:])
+		}
 		out.decision = s.decide(pool, req, b.record())
+		if req.Hinted != nil {
+			req.Hinted.Count(&req, &out.decision)
+		}
 		out.floor, out.isNew = b.floor, b.floor.Version == 0
 		out.valid = max(0, s.options.HintValid-time.Since(b.read))
 		if out.isNew {

@@ -184,8 +184,9 @@ func (e *engine) boot(in *instance, newcomer bool) {
 	in.health = newHealth(e.sc, e.clock(), newcomer && e.pol.binds())
 }
 
-func (in *instance) load() routing.Load {
-	return routing.Load{Running: in.running, Waiting: len(in.waiting)}
+// report is what an instance says of its load in the present round.
+func (e *engine) report(in *instance) routing.Load {
+	return routing.Load{Running: in.running, Waiting: len(in.waiting), Report: e.version}
 }
 
 // publish builds the snapshot of the pool as Berth sees it and shows it to the
@@ -194,7 +195,7 @@ func (e *engine) publish() error {
 	e.version++
 	spec := routing.Spec{Version: e.version, LoadVersion: e.version, Policy: e.sc.Policy}
 	for _, in := range e.fleet {
-		load := in.load()
+		load := e.report(in)
 		if e.snap != nil {
 			if seen := e.snap.Lookup(in.id); seen != nil {
 				load = seen.Load
@@ -219,7 +220,7 @@ func (e *engine) publishLoads() {
 	loads := make(map[string]routing.Load, len(e.fleet))
 	for _, in := range e.fleet {
 		if in.alive {
-			loads[in.id] = in.load()
+			loads[in.id] = e.report(in)
 		}
 	}
 	e.snap = e.snap.WithLoads(routing.Loads{Version: e.version, LoadVersion: e.version, ByInstance: loads})
@@ -296,7 +297,7 @@ func (e *engine) route(m moment) {
 	s.turns++
 	e.excluded = e.excluded[:0]
 	for {
-		id, reason := e.pol.place(e, s, e.load.key(m.session), e.excluded)
+		id, reason := e.pol.place(e, m.session, e.excluded)
 		if id == "" {
 			e.books.refused(e)
 			return

@@ -14,7 +14,7 @@ type placer interface {
 	members(snap *routing.Snapshot) error
 	loads(snap *routing.Snapshot)
 	// place names the instance for a session's next turn and why, empty for none.
-	place(e *engine, s *session, key string, exclude []string) (string, routing.Reason)
+	place(e *engine, session int32, exclude []string) (string, routing.Reason)
 	// owner is where a key belongs before any load or memory.
 	owner(key string) string
 	// binds reports whether sessions stay where they are, and a drain moves them.
@@ -45,10 +45,13 @@ func newPlacer(name string) placer {
 }
 
 // berth is the real thing: [routing.Decide] with the session's record.
-type berth struct{ snap *routing.Snapshot }
+type berth struct {
+	snap  *routing.Snapshot
+	hints *routing.Hints
+}
 
-func (b *berth) members(snap *routing.Snapshot) error { b.snap = snap; return nil }
-func (b *berth) loads(snap *routing.Snapshot)         { b.snap = snap }
+func (b *berth) members(snap *routing.Snapshot) error { b.loads(snap); return nil }
+func (b *berth) loads(snap *routing.Snapshot)         { b.snap, b.hints = snap, b.hints.After(snap) }
 func (b *berth) binds() bool                          { return true }
 
 func (b *berth) owner(key string) string {
@@ -58,7 +61,8 @@ func (b *berth) owner(key string) string {
 	return ""
 }
 
-func (b *berth) place(e *engine, s *session, key string, exclude []string) (string, routing.Reason) {
+func (b *berth) place(e *engine, session int32, exclude []string) (string, routing.Reason) {
+	s := &e.sessions[session]
 	var rec routing.Record
 	if s.owner != nobody {
 		rec = routing.Record{
@@ -69,9 +73,16 @@ func (b *berth) place(e *engine, s *session, key string, exclude []string) (stri
 			rec.LastServer = e.fleet[s.last].id
 		}
 	}
-	d := routing.Decide(b.snap, routing.Request{Key: key, Exclude: exclude, Trials: e.trials()}, rec)
+	req := routing.Request{Key: e.load.key(session), Exclude: exclude, Trials: e.trials()}
+	if e.load.shares() {
+		req.Hinted, req.Session = b.hints, mix(uint64(session))
+	}
+	d := routing.Decide(b.snap, req, rec)
 	if d.Instance == nil {
 		return "", d.Reason
+	}
+	if req.Hinted != nil {
+		req.Hinted.Count(&req, &d)
 	}
 	if d.Trial {
 		e.fleet[e.index[d.Instance.ID]].health.trial = false
@@ -85,8 +96,8 @@ type bounded struct{ berth }
 
 func (b *bounded) binds() bool { return false }
 
-func (b *bounded) place(_ *engine, _ *session, key string, exclude []string) (string, routing.Reason) {
-	d := routing.Decide(b.snap, routing.Request{Key: key, Exclude: exclude}, routing.Record{})
+func (b *bounded) place(e *engine, session int32, exclude []string) (string, routing.Reason) {
+	d := routing.Decide(b.snap, routing.Request{Key: e.load.key(session), Exclude: exclude}, routing.Record{})
 	if d.Instance == nil {
 		return "", d.Reason
 	}
@@ -120,9 +131,9 @@ func (b *baseline) owner(key string) string {
 	return b.policy.Route(key)
 }
 
-func (b *baseline) place(_ *engine, _ *session, key string, _ []string) (string, routing.Reason) {
+func (b *baseline) place(e *engine, session int32, _ []string) (string, routing.Reason) {
 	if b.nobody {
 		return "", routing.ReasonNone
 	}
-	return b.policy.Route(key), routing.ReasonNew
+	return b.policy.Route(e.load.key(session)), routing.ReasonNew
 }

@@ -15,6 +15,8 @@ type workload interface {
 	sessions() int
 	// key is the affinity key of a session.
 	key(session int32) string
+	// shares reports whether several sessions may have one key.
+	shares() bool
 	// next yields the arrivals from outside, in order of time: the first turns of
 	// sessions that go on by themselves, or every turn of a recorded trace.
 	next() (moment, bool)
@@ -54,6 +56,7 @@ type synthetic struct {
 	begin  time.Duration
 	span   time.Duration
 	keys   []string
+	shared bool      // several sessions have one
 	active []float32 // how much more often than the average a session asks; nil: all alike
 	begun  int
 }
@@ -75,6 +78,7 @@ func newSynthetic(s *Scenario) *synthetic {
 
 // shareKeys gives sessions keys of the given popularity.
 func (p *synthetic) shareKeys(s *Scenario) {
+	p.shared = true
 	names := make([]string, s.Keys)
 	for i := range names {
 		names[i] = "key-" + strconv.Itoa(i)
@@ -128,6 +132,7 @@ func pick(upTo []float64, u float64) int {
 
 func (p *synthetic) sessions() int        { return len(p.keys) }
 func (p *synthetic) key(s int32) string   { return p.keys[s] }
+func (p *synthetic) shares() bool         { return p.shared }
 func (p *synthetic) busy(s int32) float64 { return busy(p.active, s) }
 
 func busy(active []float32, s int32) float64 {
@@ -228,6 +233,7 @@ func newRecorded(t trace.Trace) *recorded {
 
 func (r *recorded) sessions() int                            { return len(r.keys) }
 func (r *recorded) key(s int32) string                       { return r.keys[s] }
+func (r *recorded) shares() bool                             { return false }
 func (r *recorded) think(int32, int32) (time.Duration, bool) { return 0, false }
 
 func (r *recorded) next() (moment, bool) {
