@@ -23,6 +23,9 @@ type RunConfig struct {
 	// Tasks do what Berth asks of the instance. A worker without any neither polls
 	// nor answers, and its sessions move without its help.
 	Tasks TaskHandlers
+	// TasksAtOnce is how many tasks are done at the same time, DefaultTasksAtOnce
+	// when zero. Handlers are called from as many goroutines.
+	TasksAtOnce int
 }
 
 // Run registers the instance and beats for it until ctx ends, which is no error.
@@ -31,7 +34,7 @@ type RunConfig struct {
 // boot of the instance has taken over: then this one must stop. It does not
 // deregister.
 func (w *Worker) Run(ctx context.Context, cfg RunConfig) error {
-	t := newTaskRunner(w, cfg.Tasks)
+	t := newTaskRunner(w, cfg.Tasks, cfg.TasksAtOnce)
 	if err := w.registerUntilKnown(ctx); err != nil {
 		return unlessEnded(ctx, err)
 	}

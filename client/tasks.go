@@ -95,17 +95,28 @@ type wireTask struct {
 	Moved      *Owner   `json:"moved"`
 	DeadlineMS int64    `json:"deadline_ms"`
 	LeaseMS    int64    `json:"lease_ms"`
+
+	polled bool // and not only named by a heartbeat
 }
+
+// mute reports whether nobody waits for the task's answer: a notice that is not
+// handed out again.
+func (w *wireTask) mute() bool { return w.polled && w.Moved != nil && w.LeaseMS == 0 }
+
+// DefaultTasksAtOnce is how many tasks a worker does at the same time. It bounds what
+// a worker takes on, not what it is asked for: how many prewarms an instance is given
+// at once is for the job's pace to say.
+const DefaultTasksAtOnce = 64
 
 const (
 	pollWait     = 25 * time.Second
-	tasksAtOnce  = 8
+	mostAPoll    = 64               // tasks that one answer may have
 	answerBudget = 30 * time.Second // beyond a task's deadline, for its answer
 	maxReason    = 1024             // bytes
 )
 
-// taskRunner does tasks, at most tasksAtOnce, each once however often it is
-// handed out.
+// taskRunner does tasks, as many at once as it has slots, each once however often it
+// is handed out.
 type taskRunner struct {
 	w        *Worker
 	handlers TaskHandlers
@@ -116,8 +127,8 @@ type taskRunner struct {
 	under map[string]struct{} // ids of tasks under way
 }
 
-func newTaskRunner(w *Worker, h TaskHandlers) *taskRunner {
-	return &taskRunner{w: w, handlers: h, slots: make(chan struct{}, tasksAtOnce), under: map[string]struct{}{}}
+func newTaskRunner(w *Worker, h TaskHandlers, atOnce int) *taskRunner {
+	return &taskRunner{w: w, handlers: h, slots: make(chan struct{}, positive(atOnce, DefaultTasksAtOnce)), under: map[string]struct{}{}}
 }
 
 func (t *taskRunner) wait() { t.running.Wait() }
@@ -161,13 +172,16 @@ func (t *taskRunner) room(ctx context.Context) (int, error) {
 
 func (t *taskRunner) ask(ctx context.Context, room int) ([]wireTask, error) {
 	k := t.w.call("ask for tasks", http.MethodGet, "/tasks")
-	k.query = url.Values{"wait": {pollWait.String()}, "max": {strconv.Itoa(max(1, room))}}
+	k.query = url.Values{"wait": {pollWait.String()}, "max": {strconv.Itoa(min(max(1, room), mostAPoll))}}
 	k.set(headerIncarnation, t.w.Incarnation())
 	k.wait = pollWait
 	var answer struct {
 		Tasks []wireTask `json:"tasks"`
 	}
 	err := t.w.conn.once(ctx, k.into(&answer))
+	for i := range answer.Tasks {
+		answer.Tasks[i].polled = true
+	}
 	return answer.Tasks, err
 }
 
@@ -207,7 +221,7 @@ func (t *taskRunner) run(ctx context.Context, wire wireTask) {
 		Session: SessionKey{ID: wire.Session, Tenant: wire.Tenant, Pool: wire.Pool},
 	}
 	result, answer := t.handle(ctx, task)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || wire.mute() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, left+answerBudget)

@@ -123,7 +123,7 @@ func TestTasksAreDoneAndAnswered(t *testing.T) {
 		if len(seen) != 4 || seen[0].Session != (SessionKey{ID: "s1", Tenant: "t", Pool: "p"}) || seen[0].Handle != "h7.3" || seen[0].Left != 30*time.Second {
 			t.Errorf("handlers saw %+v", seen)
 		}
-		if !slices.Contains(b.asked, "max=8&wait=25s") {
+		if !slices.Contains(b.asked, "max=64&wait=25s") {
 			t.Errorf("asked with %q", b.asked)
 		}
 	})
@@ -151,17 +151,18 @@ func TestTaskEndsAtItsDeadline(t *testing.T) {
 func TestTasksAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const atOnce = 8
 		b := &taskBerth{}
 		for i := range 3 {
 			var batch []string
-			for j := range tasksAtOnce {
+			for j := range atOnce {
 				batch = append(batch, taskJSON(fmt.Sprint(i, "-", j), "prewarm"))
 			}
 			b.polls = append(b.polls, batch)
 		}
 		var mu sync.Mutex
 		now, most := 0, 0
-		err := run(t, fresh(t, b), RunConfig{Tasks: TaskHandlers{
+		err := run(t, fresh(t, b), RunConfig{TasksAtOnce: atOnce, Tasks: TaskHandlers{
 			Prewarm: func(context.Context, Task) (TaskAnswer, error) {
 				mu.Lock()
 				now++
@@ -174,8 +175,11 @@ func TestTasksAreBounded(t *testing.T) {
 				return TaskAnswer{}, nil
 			},
 		}}, 20*time.Second)
-		if err != nil || most > tasksAtOnce || len(b.answers) != 3*tasksAtOnce {
+		if err != nil || most != atOnce || len(b.answers) != 3*atOnce {
 			t.Errorf("%d at once, %d answers, error %v", most, len(b.answers), err)
+		}
+		if !slices.Contains(b.asked, "max=8&wait=25s") {
+			t.Errorf("asked with %q", b.asked)
 		}
 	})
 }
@@ -193,31 +197,42 @@ func TestPassiveWorkerDoesNotPoll(t *testing.T) {
 }
 
 // Notices that a session has moved reach no handler that would do work for it, and
-// the handler for moves where there is one.
+// the handler for moves where there is one. They are answered where they would be
+// handed out again otherwise.
 func TestNoticesOfMoves(t *testing.T) {
 	t.Parallel()
-	notice := strings.TrimSuffix(taskJSON("n", "prewarm"), "}") + `,"moved":{"instance":"i1","address":"10.0.0.1:80","epoch":9}}`
-	for name, listens := range map[string]bool{"told": true, "passed over": false} {
+	leased := strings.TrimSuffix(taskJSON("n", "prewarm"), "}") + `,"moved":{"instance":"i1","address":"10.0.0.1:80","epoch":9}}`
+	once := strings.Replace(leased, `"lease_ms":60000`, `"lease_ms":0`, 1)
+	for name, c := range map[string]struct {
+		berth   *taskBerth
+		listens bool
+		answers int
+	}{
+		"told":                 {&taskBerth{polls: [][]string{{once}}}, true, 0},
+		"passed over":          {&taskBerth{polls: [][]string{{once}}}, false, 0},
+		"told for a lease":     {&taskBerth{polls: [][]string{{leased}}}, true, 1},
+		"told by a heartbeat":  {&taskBerth{beats: [][]string{{once}}}, true, 1},
+		"passed over, a lease": {&taskBerth{polls: [][]string{{leased}}}, false, 1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := &taskBerth{polls: [][]string{{notice}}}
 				var told []Task
 				handlers := TaskHandlers{Prewarm: func(context.Context, Task) (TaskAnswer, error) {
 					t.Error("the session is prewarmed again")
 					return TaskAnswer{}, nil
 				}}
-				if listens {
+				if c.listens {
 					handlers.Moved = func(_ context.Context, t Task) (TaskAnswer, error) {
 						told = append(told, t)
 						return TaskAnswer{}, nil
 					}
 				}
-				err := run(t, fresh(t, b), RunConfig{Tasks: handlers}, 20*time.Second)
-				if err != nil || len(b.answers) != 1 || !strings.Contains(b.answers[0], `"done"`) {
-					t.Errorf("answers %q, error %v", b.answers, err)
+				err := run(t, fresh(t, c.berth), RunConfig{Tasks: handlers}, 20*time.Second)
+				if got := c.berth.answers; err != nil || len(got) != c.answers || len(got) > 0 && !strings.Contains(got[0], `"done"`) {
+					t.Errorf("answers %q, error %v", got, err)
 				}
-				if listens != (len(told) == 1) || listens && *told[0].Moved != (Owner{Instance: "i1", Address: "10.0.0.1:80", Epoch: 9}) {
+				if c.listens != (len(told) == 1) || c.listens && *told[0].Moved != (Owner{Instance: "i1", Address: "10.0.0.1:80", Epoch: 9}) {
 					t.Errorf("told %+v", told)
 				}
 			})

@@ -3,7 +3,9 @@ package migrations
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +25,7 @@ const (
 // pollLeast and pollMost bound the time between two looks at a job's tasks: short
 // after an answer, longer while none comes.
 const (
-	pollLeast = 20 * time.Millisecond
+	pollLeast = 10 * time.Millisecond
 	pollMost  = 200 * time.Millisecond
 )
 
@@ -53,7 +55,9 @@ type board struct {
 	passive  map[statestore.Owner]bool
 	declines map[duty]int // in a row; far below 0 for what was done once
 	looking  bool
-	looks    sync.WaitGroup
+	next     *posting // that more tasks can join
+	posts    chan struct{}
+	under    sync.WaitGroup // looks and postings
 }
 
 // hanging is a question that somebody waits for the answer to.
@@ -68,8 +72,9 @@ type duty struct {
 	kind statestore.TaskKind
 }
 
-// wait returns when nothing looks any more, shortly after the last question.
-func (b *board) wait() { b.looks.Wait() }
+// wait returns when nothing is put up and nothing looks any more, shortly after the
+// last question.
+func (b *board) wait() { b.under.Wait() }
 
 func newBoard(store taskStore, job string, patience time.Duration, gone func(statestore.Owner) bool) *board {
 	return &board{
@@ -79,6 +84,7 @@ func newBoard(store taskStore, job string, patience time.Duration, gone func(sta
 		misses:   map[statestore.Owner]int{},
 		passive:  map[statestore.Owner]bool{},
 		declines: map[duty]int{},
+		posts:    make(chan struct{}, 1),
 	}
 }
 
@@ -92,7 +98,7 @@ func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration
 	t.Job = b.job
 	answered := b.register(ctx, &t)
 	defer b.unregister(t.ID)
-	if err := b.store.PutTasks(ctx, []statestore.Task{t}, within); err != nil {
+	if err := b.put(ctx, t, within); err != nil {
 		return answerNone, fmt.Errorf("ask %s to %s: %w", t.For.Instance, t.Kind, err)
 	}
 	end, patience := time.NewTimer(within), time.NewTimer(b.patience)
@@ -183,7 +189,7 @@ func (b *board) register(ctx context.Context, t *statestore.Task) <-chan statest
 	b.open[t.ID] = hanging{t.For, answered}
 	if !b.looking {
 		b.looking = true
-		b.looks.Go(func() { b.look(ctx) })
+		b.under.Go(func() { b.look(ctx) })
 	}
 	return answered
 }
@@ -194,9 +200,9 @@ func (b *board) unregister(id string) {
 	delete(b.open, id)
 }
 
-// look reads the job's tasks while anybody waits for one. The time between two
-// reads is never less than what a read costs a few times over, so that looking
-// leaves the store its time.
+// look reads the tasks that somebody waits for, while anybody does. The time between
+// two reads is never less than what a read takes, so that looking leaves the store its
+// time.
 func (b *board) look(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx) // those who wait have contexts of their own
 	for wait := pollLeast; b.watched(); {
@@ -207,7 +213,7 @@ func (b *board) look(ctx context.Context) {
 		} else {
 			wait = min(wait*5/4, pollMost)
 		}
-		wait = max(wait, 4*time.Since(began))
+		wait = max(wait, time.Since(began))
 	}
 }
 
@@ -215,10 +221,17 @@ func (b *board) look(ctx context.Context) {
 func (b *board) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	tasks, err := b.store.TasksOf(ctx, b.job)
+	tasks, err := b.store.ReadTasks(ctx, b.asked())
 	some := err == nil && b.deliver(tasks)
 	b.abandon()
 	return some
+}
+
+// asked are the ids of the tasks whose answers are waited for.
+func (b *board) asked() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.open))
 }
 
 // abandon ends the wait for boots that are no more.

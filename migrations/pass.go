@@ -10,12 +10,13 @@ import (
 	"berth/statestore"
 )
 
-// A pass takes so many sessions, of which so many are handed over, or what the pace
-// lets through in so long: enough to be fast, little enough that plans follow the
-// fleet.
+// A pass takes so many sessions, or what the pace lets through in so long: enough to
+// be fast, little enough that plans follow the fleet. Of those that are handed over it
+// takes as many as are handed over in that time by what the last pass has shown, and
+// never less than a few.
 const (
 	passLimit    = 4096
-	handOffLimit = 256
+	handOffLeast = 256
 	passTime     = 5 // seconds
 )
 
@@ -31,31 +32,41 @@ func (w *work) pass(ctx context.Context, p *plan, seen time.Time) (moved int, cu
 	w.why = p.why
 	w.waits.planned(time.Now(), p)
 	defer func() { w.keeper.wait(w.waits.oldest()) }()
-	steps := onePass(p.steps, &w.pace)
+	steps, asked := onePass(p.steps, &w.pace, w.handOffs)
 	w.keeper.note(func(m *memo) { m.Blocked, m.Failed = p.blocked, p.failed })
 	if len(steps) == 0 {
 		return 0, false, nil
 	}
+	began := time.Now()
 	moved, err = w.carryOut(ctx, steps, seen)
+	if asked > 0 {
+		w.handOffs = handOffsIn(asked, time.Since(began))
+	}
 	return moved, len(steps) < len(p.steps), err
 }
 
-// onePass is the first steps of a plan, as many as one pass takes.
-func onePass(steps []step, pace *Pace) []step {
-	asked := 0
+// handOffsIn is how many hand-offs the next pass takes after one that had so many and
+// took so long.
+func handOffsIn(asked int, took time.Duration) int {
+	fit := float64(asked) * passTime / max(took.Seconds(), 0.001)
+	return max(handOffLeast, int(min(fit, passLimit)))
+}
+
+// onePass is the first steps of a plan, as many as one pass takes, and how many of
+// them are handed over.
+func onePass(steps []step, pace *Pace, handOffs int) (first []step, asked int) {
 	var sessions, bytes, tokens float64
 	for i := range steps {
 		s := &steps[i]
-		if s.prewarm || s.release {
-			asked++
-		}
+		more := bit(s.prewarm || s.release)
 		slow := beyond(sessions, pace.SessionsPerS) || beyond(bytes, pace.BytesPerS) || beyond(tokens, pace.TokensPerS)
-		if i == passLimit || asked > handOffLimit || slow {
-			return steps[:i]
+		if i == passLimit || asked+more > handOffs || slow {
+			return steps[:i], asked
 		}
+		asked += more
 		sessions, bytes, tokens = sessions+1, bytes+float64(s.bytes), tokens+float64(s.prefill())
 	}
-	return steps
+	return steps, asked
 }
 
 // beyond reports whether a pace lets no more than n through in the time of a pass.

@@ -37,6 +37,6 @@ type sessionStore interface {
 // taskStore asks workers and hears their answers.
 type taskStore interface {
 	PutTasks(ctx context.Context, tasks []statestore.Task, deadline time.Duration) error
-	TasksOf(ctx context.Context, job string) ([]statestore.Task, error)
+	ReadTasks(ctx context.Context, ids []string) ([]statestore.Task, error)
 	DropTasks(ctx context.Context, job string) error
 }

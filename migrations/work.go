@@ -33,7 +33,9 @@ type work struct {
 	tries   map[statestore.SessionKey]int    // in vain
 	failed  map[statestore.SessionKey]string // those that are not tried any more, and why
 	unseen  unseen
-	waits   waits
+	// handOffs is how many sessions a pass hands over.
+	handOffs int
+	waits    waits
 	// version is that of the registry at the last look: an image of a pool that is
 	// older may not know a boot that is new.
 	version *atomic.Uint64
@@ -48,7 +50,7 @@ func (r *Runner) newWork(h *holding, pace *Pace, prewarm *Prewarm, grace time.Du
 		why:     map[statestore.SessionKey]string{},
 		tries:   map[statestore.SessionKey]int{},
 		failed:  map[statestore.SessionKey]string{},
-		waits:   waits{},
+		waits:   waits{}, handOffs: handOffLeast,
 		version: new(atomic.Uint64),
 	}
 	gone := func(who statestore.Owner) bool { return lost(r.o.Snapshot(h.job.Pool), who, w.version.Load()) }

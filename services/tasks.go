@@ -28,7 +28,7 @@ type taskBody struct {
 	Moved *OwnerRef `json:"moved,omitempty" doc:"a notice, there is nothing left to do before: the session has moved there"`
 
 	DeadlineMS int64 `json:"deadline_ms" doc:"time left for an answer"`
-	LeaseMS    int64 `json:"lease_ms" doc:"time after which the task is handed out again; in a heartbeat's answer 0"`
+	LeaseMS    int64 `json:"lease_ms" doc:"time after which the task is handed out again; 0 in a heartbeat's answer, and for a notice, which needs none"`
 }
 
 type pollTasksInput struct {
@@ -105,12 +105,15 @@ func (s *Server) await(ctx context.Context, topic string, wait time.Duration, lo
 func (s *Server) taskBody(t statestore.Task, now statestore.Millis) taskBody {
 	body := taskBody{
 		ID: t.ID, Kind: string(t.Kind), Session: t.Session.ID, Tenant: t.Session.Tenant, Pool: t.Session.Pool,
-		DeadlineMS: max(0, t.Deadline.Sub(now).Milliseconds()), LeaseMS: s.options.TaskLease.Milliseconds(),
+		DeadlineMS: max(0, t.Deadline.Sub(now).Milliseconds()),
+	}
+	if !t.Notice() {
+		body.LeaseMS = s.options.TaskLease.Milliseconds()
 	}
 	if t.Kind == statestore.TaskForget {
 		return body // there is no session any more
 	}
-	if !t.Owner.IsZero() {
+	if t.Notice() {
 		body.Moved = s.ownerRef(t.Owner, t.Epoch)
 	}
 	h := handle.Handle{

@@ -81,6 +81,9 @@ func TestBothEndsOfADrainAreAskedAndTold(t *testing.T) {
 		t.Errorf("the source is told %s", away.body)
 	}
 	hint := b.route("s").want(200)
+	if away.str("tasks.0.lease_ms") != "0" || here.str("tasks.0.lease_ms") != "0" {
+		t.Errorf("notices that are handed out again: %s, %s", away.body, here.body)
+	}
 	if here.str("tasks.0.moved.instance") != target.id || here.str("tasks.0.moved.epoch") != hint.str("epoch") {
 		t.Errorf("the target is told %s, the hint is %s", here.body, hint.body)
 	}

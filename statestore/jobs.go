@@ -127,12 +127,16 @@ type Task struct {
 	Version  uint64     `json:"version,omitempty"`
 }
 
+// Notice reports whether the task only tells that the session has moved.
+func (t *Task) Notice() bool { return !t.Owner.IsZero() }
+
 // Tasks are pulled by workers, leased, and answered once.
 type Tasks interface {
 	// PutTasks stores tasks that end after the given time. A task whose id is
 	// stored already is left as it is.
 	PutTasks(ctx context.Context, tasks []Task, deadline time.Duration) error
-	// LeaseTasks hands out up to limit open tasks whose lease is over.
+	// LeaseTasks hands out up to limit open tasks whose lease is over. A notice is
+	// done with that: it is handed out once.
 	LeaseTasks(ctx context.Context, by Owner, limit int, lease time.Duration) ([]Task, Millis, error)
 	// OpenTasks reads up to limit of those that LeaseTasks would hand out, oldest
 	// first, and leaves them open.
@@ -141,6 +145,9 @@ type Tasks interface {
 	// task with it. A repeated answer changes nothing. ErrNotFound when the task
 	// is over or another's.
 	FinishTask(ctx context.Context, by Owner, id string, a TaskAnswer) (Task, error)
+	// ReadTasks reads those of the tasks that are stored, answered or not, in the
+	// order of the ids, of which none is there twice.
+	ReadTasks(ctx context.Context, ids []string) ([]Task, error)
 	// TasksOf reads the tasks of a job, answered or not.
 	TasksOf(ctx context.Context, job string) ([]Task, error)
 	// DropTasks forgets the tasks of a job.

@@ -251,6 +251,7 @@ func TestEveryCallAfterCloseIsUnavailable(t *testing.T) {
 		"PutTasks":      s.PutTasks(ctx, nil, 0),
 		"LeaseTasks":    third(s.LeaseTasks(ctx, i1, 1, time.Second)),
 		"FinishTask":    second(s.FinishTask(ctx, i1, "t", statestore.TaskAnswer{Result: statestore.TaskDone})),
+		"ReadTasks":     second(s.ReadTasks(ctx, []string{"t"})),
 		"TasksOf":       second(s.TasksOf(ctx, "j")),
 		"DropTasks":     s.DropTasks(ctx, "j"),
 		"PutPolicy":     second(s.PutPolicy(ctx, "p", nil)),

@@ -64,8 +64,12 @@ func (s *Store) LeaseTasks(ctx context.Context, by statestore.Owner, limit int, 
 		out = nil
 		for _, t := range open {
 			t.LeaseEnd = w.now.Add(length)
-			w.putJSON(bTasks, []byte(t.ID), t)
 			out = append(out, t.Task)
+			if t.Notice() {
+				t.Result = statestore.TaskDone
+				w.delete(bTaskQueue, queueKey(t.For, t.Seq))
+			}
+			w.putJSON(bTasks, []byte(t.ID), t)
 		}
 		return err
 	}
@@ -143,6 +147,25 @@ func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, 
 		return statestore.Task{}, err
 	}
 	return t.Task, nil
+}
+
+// ReadTasks reads tasks by their ids.
+func (s *Store) ReadTasks(ctx context.Context, ids []string) (tasks []statestore.Task, err error) {
+	err = s.read(ctx, func(r *reader) error {
+		tasks = nil
+		for _, id := range ids {
+			t := &task{}
+			found, err := r.getJSON(bTasks, []byte(id), t)
+			if err != nil {
+				return err
+			}
+			if found {
+				tasks = append(tasks, t.Task)
+			}
+		}
+		return nil
+	})
+	return tasks, err
 }
 
 // TasksOf reads the tasks of a job in the order they were put.

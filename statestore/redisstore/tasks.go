@@ -13,8 +13,12 @@ import (
 	"berth/statestore"
 )
 
-// taskBatch is how many tasks one transaction stores or forgets.
-const taskBatch = 100
+// taskBatch is how many tasks one transaction stores or forgets, and taskRead how many
+// one look reads.
+const (
+	taskBatch = 100
+	taskRead  = 500
+)
 
 // task is the stored form of a task.
 type task struct {
@@ -65,7 +69,7 @@ func (s *Store) PutTasks(ctx context.Context, tasks []statestore.Task, deadline 
 }
 
 func (t *tx) putTasks(tasks []statestore.Task, deadline time.Duration) error {
-	put := map[string]bool{}
+	put, told := map[string]bool{}, map[string]bool{}
 	for i, one := range tasks {
 		if t.get(tTasks, one.ID) != "" || put[one.ID] {
 			continue
@@ -82,7 +86,10 @@ func (t *tx) putTasks(tasks []statestore.Task, deadline time.Duration) error {
 		} else {
 			t.list(tTaskDue, one.ID, int64(one.Deadline))
 		}
-		t.tell(statestore.Event{Kind: statestore.EventTasks, Instance: one.For.Instance})
+		if who := one.For.Instance; !told[who] {
+			told[who] = true
+			t.tell(statestore.Event{Kind: statestore.EventTasks, Instance: who})
+		}
 	}
 	return nil
 }
@@ -157,10 +164,14 @@ func (s *Store) leaseTasks(ctx context.Context, ids []string, limit int, length 
 				continue
 			}
 			one.LeaseEnd = t.now.Add(length)
+			out = append(out, one.Task)
+			if one.Notice() {
+				one.Result = statestore.TaskDone
+				t.unlist(tTaskQueue, one.queued())
+			}
 			if err := t.setJSON(tTasks, id, &one); err != nil {
 				return err
 			}
-			out = append(out, one.Task)
 		}
 		return nil
 	})
@@ -230,26 +241,47 @@ func (s *Store) FinishTask(ctx context.Context, by statestore.Owner, id string, 
 	return one.Task, nil
 }
 
+// ReadTasks reads tasks by their ids.
+func (s *Store) ReadTasks(ctx context.Context, ids []string) (tasks []statestore.Task, err error) {
+	for batch := range slices.Chunk(ids, taskRead) {
+		found, err := s.readTasks(ctx, batch)
+		if err != nil {
+			return nil, fmt.Errorf("read tasks: %w", err)
+		}
+		tasks = append(tasks, found...)
+	}
+	return tasks, nil
+}
+
+func (s *Store) readTasks(ctx context.Context, ids []string) (tasks []statestore.Task, err error) {
+	t, err := s.peek(ctx, taskCells(ids)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		var one task
+		found, err := t.getJSON(tTasks, id, &one)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			tasks = append(tasks, one.Task)
+		}
+	}
+	return tasks, nil
+}
+
 // TasksOf reads the tasks of a job in the order they were put.
 func (s *Store) TasksOf(ctx context.Context, job string) (tasks []statestore.Task, err error) {
 	for ids, err := range s.listed(ctx, tTaskJobs, job+"\x00") {
 		if err != nil {
 			return nil, err
 		}
-		t, err := s.peek(ctx, taskCells(ids)...)
+		found, err := s.readTasks(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range ids {
-			var one task
-			found, err := t.getJSON(tTasks, id, &one)
-			if err != nil {
-				return nil, err
-			}
-			if found {
-				tasks = append(tasks, one.Task)
-			}
-		}
+		tasks = append(tasks, found...)
 	}
 	return tasks, nil
 }

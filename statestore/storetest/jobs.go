@@ -23,6 +23,8 @@ func jobTraces() []trace {
 		{"a task is of one boot, and ends at its deadline", tasksOfBoot},
 		{"the first answer to a task stands", tasksAnswered},
 		{"the tasks of a job are read and dropped together", tasksDropped},
+		{"a notice is handed out once and needs no answer", noticesLeased},
+		{"tasks are read by their ids", tasksRead},
 	}
 }
 

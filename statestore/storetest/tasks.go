@@ -155,6 +155,49 @@ func tasksDropped(w *world) {
 	equal(w, "what is left", w.leased(a, 8, time.Minute), []string{"3"})
 }
 
+func noticesLeased(w *world) {
+	w.shorten()
+	a, b := w.worker("a").by, w.worker("b").by
+	notice := w.task("n", a)
+	notice.Job, notice.Owner, notice.Epoch = "", b, 9
+	w.putTasks(time.Hour, notice, w.task("1", a))
+	tasks, _, err := w.store.LeaseTasks(w.ctx, a, 1, w.lives.Affinity)
+	w.ok("lease tasks", err)
+	if len(tasks) != 1 || !tasks[0].Notice() || tasks[0].Owner != b || tasks[0].Epoch != 9 {
+		w.Fatalf("the notice: %+v", tasks)
+	}
+	w.ok("answer it all the same", w.finish(a, "n", statestore.TaskAnswer{Result: statestore.TaskDone}))
+	equal(w, "the task", w.leased(a, 8, w.lives.Affinity), []string{"1"})
+	w.pass(w.lives.Affinity)
+	equal(w, "after the lease of both", w.leased(a, 8, time.Minute), []string{"1"})
+}
+
+func tasksRead(w *world) {
+	a := w.worker("a").by
+	var put []statestore.Task
+	var ids []string
+	for i := range 1200 { // more than a page
+		id := fmt.Sprintf("many-%04d", i)
+		put, ids = append(put, w.task(id, a)), append(ids, id)
+	}
+	w.putTasks(time.Hour, put...)
+	w.leased(a, 1, time.Minute)
+	w.ok("answer", w.finish(a, ids[1], statestore.TaskAnswer{Result: statestore.TaskDone}))
+	tasks, err := w.store.ReadTasks(w.ctx, append([]string{"nobody"}, ids...))
+	w.ok("read tasks", err)
+	var read []string
+	for i := range tasks {
+		read = append(read, tasks[i].ID)
+	}
+	equal(w, "those that are stored", read, ids)
+	if tasks[0].LeaseEnd == 0 || tasks[1].Result != statestore.TaskDone || tasks[2].LeaseEnd != 0 || tasks[2].Result != statestore.TaskOpen {
+		w.Fatalf("one that is handed out, one that is answered and one that waits: %+v", tasks[:3])
+	}
+	none, err := w.store.ReadTasks(w.ctx, nil)
+	w.ok("read none", err)
+	equal(w, "without ids", len(none), 0)
+}
+
 // finish answers a task; an accepted answer returns the task as it was put.
 func (w *world) finish(by statestore.Owner, id string, a statestore.TaskAnswer) error {
 	w.Helper()
