@@ -66,7 +66,7 @@ func ExampleWatch() {
 	policy := routing.DefaultPolicy()
 	watch := routing.NewWatch(routing.DefaultHealthPolicy())
 	circuit := routing.NewCircuit(policy.Breaker, routing.BreakerStatus{}, 0)
-	ramp := routing.NewRamp(policy.Ramp, 0, 0)
+	ramp := routing.NewRamp(policy.Ramp)
 
 	old, added := routing.Boot{ID: "i1", Incarnation: "a"}, routing.Boot{ID: "i2", Incarnation: "b"}
 	health := map[routing.Boot]routing.Health{}

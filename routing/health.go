@@ -66,6 +66,7 @@ type Sighting struct {
 	Pool       string
 	Beats      uint64 // its heartbeats so far; without any it has no lease
 	Stored     Health // what is published of it
+	Flaps      int    // its departures in a row, as published, for a new holder of the lease
 	Fall, Rise int    // of its probes; 0 when it is not probed
 }
 
@@ -89,7 +90,8 @@ type Sighting struct {
 //     the store's clock jumped. A new holder of the lease has seen nothing yet: it
 //     leaves what is stored until it has.
 //   - Who leaves again and again returns after twice the time, up to a limit. Until
-//     then it is suspect.
+//     then it is suspect. A new holder of the lease goes on from the published count,
+//     and counts the time that forgives from its own beginning.
 type Watch struct {
 	policy HealthPolicy
 	token  uint64
@@ -149,6 +151,14 @@ func (w *Watch) Wrote(who Boot) {
 	}
 }
 
+// Flaps is how often a boot departed in a row.
+func (w *Watch) Flaps(who Boot) int {
+	if p := w.pulses[who]; p != nil {
+		return p.flaps
+	}
+	return 0
+}
+
 // Findings are what a round concludes.
 type Findings struct {
 	Verdicts  map[Boot]Health // those that differ from what is stored
@@ -203,7 +213,7 @@ func (w *Watch) see(s *Sighting) *pulse {
 	if p == nil {
 		return &pulse{
 			beats: s.Beats, beat: w.time, alive: w.time, fall: s.Fall, rise: s.Rise, said: s.Stored, stored: s.Stored,
-			healthy: w.time,
+			healthy: w.time, flaps: max(0, s.Flaps),
 		}
 	}
 	if s.Stored != p.stored && s.Stored != p.said {

@@ -76,7 +76,8 @@ func TestHealthProperties(t *testing.T) {
 				if s.Beats == 0 && s.Fall == 0 && s.Stored != Healthy {
 					t.Fatalf("%s is %v, and nobody watches it", s.ID, s.Stored)
 				}
-				if s.Stored != Healthy && s.Fall > 0 && p.sick && !p.recovering && !p.refused && p.complaints == 0 && w.judgeSilence(p) == Healthy {
+				unheard := s.Beats > 0 && !p.heard // stays out until it is heard of, whatever it was put out for
+				if s.Stored != Healthy && s.Fall > 0 && p.sick && !unheard && !p.recovering && !p.refused && p.complaints == 0 && w.judgeSilence(p) == Healthy {
 					out[s.Pool]++
 				}
 			}

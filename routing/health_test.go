@@ -51,6 +51,7 @@ func (w *ward) round(d time.Duration) *ward {
 			}
 			w.fleet[i].Stored = verdict
 		}
+		w.fleet[i].Flaps = w.watch.Flaps(w.fleet[i].Boot)
 	}
 	return w
 }
@@ -396,7 +397,17 @@ func TestFlappingDoublesTheTimeToReturn(t *testing.T) {
 			t.Fatalf("return %d takes %d s, want %d", i, got, want)
 		}
 	}
-	if w.rounds(300, 0); back() != 1 {
+	w.watch = NewWatch(w.watch.policy) // of the next holder of the lease
+	if w.rounds(200, 0); back() != 301 {
+		t.Error("a change of the holder forgives it")
+	}
+	w.rounds(299, 0)
+	if w.fleet[0].Flaps == 0 {
+		t.Error("it is forgiven before it was healthy for five minutes")
+	}
+	w.rounds(1, 0)
+	w.watch = NewWatch(w.watch.policy)
+	if w.rounds(1, 0); back() != 1 {
 		t.Error("it is still held for flapping after five minutes of health")
 	}
 }

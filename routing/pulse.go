@@ -98,11 +98,11 @@ func (w *Watch) conclude(p *pulse, spared bool) Health {
 	} else {
 		p.recovering = false
 	}
+	if p.said == Healthy && w.time-p.healthy >= w.policy.Forget {
+		p.flaps = 0
+	}
 	switch {
 	case p.said == Healthy && verdict != Healthy:
-		if w.time-p.healthy >= w.policy.Forget {
-			p.flaps = 0
-		}
 		p.flaps++
 	case p.said != Healthy && verdict == Healthy:
 		p.healthy = w.time

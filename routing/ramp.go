@@ -62,6 +62,7 @@ type RampMember struct {
 	Weight  int
 	Percent int  // of its weight in force, as published: RampQueued for a boot that nobody has let in yet
 	Out     bool // it takes nothing new, and has to ramp when it does again: warming, drained or draining, cordoned, down
+	Gained  int  // as published, for a new holder of the lease (see Pace)
 }
 
 // Ramp paces the joins of one pool, for the holder of the health lease. An instance
@@ -91,36 +92,32 @@ type climb struct {
 	due             time.Duration // its next step
 }
 
-// grant is a part of the key space that joins were given.
+// grant is a part of the key space that a join was given.
 type grant struct {
 	at   time.Duration
 	part uint64
+	to   Boot
 }
 
-// keySpace is all of it, in the unit of parts.
-const keySpace = 1_000_000_000
+// keySpace is all of it, in the unit of parts, and a millionth of it.
+const (
+	keySpace  = 1_000_000_000
+	millionth = keySpace / 1_000_000
+)
 
-// NewRamp begins to pace. spent is what [Ramp.Spent] of the last holder said, if
-// anybody knows: without it the first minute may move twice what it should.
-func NewRamp(policy RampPolicy, spent float64, now time.Duration) *Ramp {
-	r := &Ramp{policy: policy, climbs: map[Boot]*climb{}}
-	r.charge(now, uint64(max(0, min(spent, 1))*keySpace))
-	return r
+// NewRamp begins to pace. What members gained under the last holder of the lease
+// counts as if they had gained it when the first step finds them.
+func NewRamp(policy RampPolicy) *Ramp {
+	return &Ramp{policy: policy, climbs: map[Boot]*climb{}}
 }
 
 // SetPolicy puts another policy in force; steps that were taken stay.
 func (r *Ramp) SetPolicy(p RampPolicy) { r.policy = p }
 
-// Spent is the part of the key space, 0 to 1, that joins were given within the last
-// minute.
-func (r *Ramp) Spent(now time.Duration) float64 {
-	r.expire(now)
-	return float64(r.spent()) / keySpace
-}
-
 // Pace is what a step of a ramp decides.
 type Pace struct {
 	Percents map[string]int // of every member's weight, by instance id, as Instance.RampPercent
+	Gained   map[string]int // by those who gained something within the last minute: millionths of the key space
 	Next     time.Duration  // when the next step may change something, 0 for never by time alone
 }
 
@@ -159,6 +156,7 @@ func (r *Ramp) meet(now time.Duration, members []RampMember) {
 		c := r.climbs[m.Boot]
 		if c == nil {
 			c = &climb{weight: m.Weight, percent: cmp.Or(m.Percent, 100), since: now, due: now}
+			r.inherit(now, m)
 			if 0 < c.percent && c.percent < 100 {
 				c.due = now + r.interval() // its last step was whenever
 			}
@@ -173,6 +171,17 @@ func (r *Ramp) meet(now time.Duration, members []RampMember) {
 		present[m.Boot] = c
 	}
 	r.climbs = present
+}
+
+// inherit charges what a member gained under another holder, unless it is a member
+// that was away for a moment.
+func (r *Ramp) inherit(now time.Duration, m *RampMember) {
+	for _, g := range r.grants {
+		if g.to == m.Boot {
+			return
+		}
+	}
+	r.charge(grant{now, uint64(min(max(0, m.Gained), keySpace/millionth)) * millionth, m.Boot})
 }
 
 // reweigh keeps what is in force of a weight when that changes, as far as percents
@@ -212,7 +221,7 @@ func (r *Ramp) raise(now time.Duration, total uint64, climbing []*RampMember) {
 		before := c.effective()
 		c.percent = to
 		total += c.effective() - before
-		r.charge(now, part)
+		r.charge(grant{now, part, m.Boot})
 		if c.due += r.interval(); c.due <= now {
 			c.due = now + r.interval()
 		}
@@ -258,9 +267,9 @@ func gain(total uint64, weight, from, to int) uint64 {
 	return part
 }
 
-func (r *Ramp) charge(now time.Duration, part uint64) {
-	if part > 0 {
-		r.grants = append(r.grants, grant{now, part})
+func (r *Ramp) charge(g grant) {
+	if g.part > 0 {
+		r.grants = append(r.grants, g)
 	}
 }
 
@@ -269,6 +278,19 @@ func (r *Ramp) spent() (sum uint64) {
 		sum += g.part
 	}
 	return sum
+}
+
+// gained is what the grants of the last minute come to for each, rounded up.
+func (r *Ramp) gained() map[string]int {
+	parts := map[string]uint64{}
+	for _, g := range r.grants {
+		parts[g.to.ID] += g.part
+	}
+	gained := make(map[string]int, len(parts))
+	for id, part := range parts {
+		gained[id] = int((part + millionth - 1) / millionth)
+	}
+	return gained
 }
 
 func (r *Ramp) expire(now time.Duration) {
@@ -284,7 +306,7 @@ func (r *Ramp) interval() time.Duration { return r.policy.Over / time.Duration(r
 // pace reads out where everybody is. Who takes nothing new keeps the points of a
 // start: they move nobody, and panic mode can find it.
 func (r *Ramp) pace(now time.Duration, members []RampMember) Pace {
-	p := Pace{Percents: make(map[string]int, len(members))}
+	p := Pace{Percents: make(map[string]int, len(members)), Gained: r.gained()}
 	for i := range members {
 		c := r.climbs[members[i].Boot]
 		p.Percents[members[i].ID] = c.percent

@@ -18,12 +18,13 @@ func TestRampProperties(t *testing.T) {
 		policy := DefaultRampPolicy()
 		policy.MaxChurn = rapid.SampledFrom([]int{5, 10, 40}).Draw(t, "max churn")
 		policy.Opening = 0
-		ramp, now := NewRamp(policy, 0, 0), time.Duration(0)
+		ramp, now := NewRamp(policy), time.Duration(0)
 		members := map[string]*RampMember{}
 		type move struct {
 			at   time.Duration
 			part float64
 		}
+		left := -time.Minute // when the last member left, whose gains no other holder is told
 		var moves []move
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			before := map[string]float64{}
@@ -35,12 +36,15 @@ func TestRampProperties(t *testing.T) {
 			id := fmt.Sprintf("i%d", rapid.IntRange(0, 6).Draw(t, "member"))
 			m := members[id]
 			switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
+			case what == 9 && now-left >= time.Minute:
+				ramp = NewRamp(policy) // of another holder of the lease
 			case m == nil && what < 5:
 				members[id] = &RampMember{Boot: Boot{ID: id}, Percent: RampQueued, Weight: rapid.SampledFrom([]int{50, 100, 200}).Draw(t, "weight")}
 			case m == nil || what > 3:
 			case what == 0:
 				delete(members, id)
 				delete(before, id)
+				left = now
 			case what == 1:
 				m.Out = !m.Out
 				delete(before, id)
@@ -67,6 +71,7 @@ func TestRampProperties(t *testing.T) {
 				if to > 100 || to == 0 || to < RampQueued {
 					t.Fatalf("%s at %d %%", id, to)
 				}
+				m.Gained = pace.Gained[id]
 				if m.Percent = to; m.Out || to < 0 {
 					continue
 				}

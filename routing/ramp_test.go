@@ -19,7 +19,7 @@ type climbers struct {
 
 // newClimbers begins with n members of weight 100 that are in whole, long ago.
 func newClimbers(t testing.TB, n int, policy RampPolicy) *climbers {
-	c := &climbers{t: t, ramp: NewRamp(policy, 0, 0)}
+	c := &climbers{t: t, ramp: NewRamp(policy)}
 	for i := range n {
 		c.members = append(c.members, rampMember(fmt.Sprintf("old%d", i), 100, 0))
 	}
@@ -53,6 +53,7 @@ func (c *climbers) step(d time.Duration) *climbers {
 	c.pace = c.ramp.Step(c.now, c.members)
 	for i := range c.members {
 		c.members[i].Percent = c.pace.Percents[c.members[i].ID]
+		c.members[i].Gained = c.pace.Gained[c.members[i].ID]
 	}
 	return c
 }
@@ -133,7 +134,7 @@ func TestNobodyElseToServe(t *testing.T) {
 func TestR39ShareFollowsTheRamp(t *testing.T) {
 	t.Parallel()
 	list := readyFleet(8)
-	c := &climbers{t: t, ramp: NewRamp(DefaultRampPolicy(), 0, 0)}
+	c := &climbers{t: t, ramp: NewRamp(DefaultRampPolicy())}
 	for i := range list {
 		c.members = append(c.members, rampMember(list[i].ID, 100, 0))
 	}
@@ -220,17 +221,27 @@ func TestWeightsChange(t *testing.T) {
 	}
 }
 
-// The next holder goes on from what is published, and what was spent stays spent.
+// The next holder goes on from what is published, and what was gained stays gained:
+// also under a holder that comes and goes.
 func TestRampIsTakenOver(t *testing.T) {
 	t.Parallel()
 	c := newClimbers(t, 2, DefaultRampPolicy()).join("new").seconds(20)
-	spent := c.ramp.Spent(c.now)
-	at := c.pace.Percents["new"]
-	if spent < 0.04 || spent > 0.10 || at < 10 || at > 30 {
-		t.Fatalf("spent %.3f, at %d %%", spent, at)
+	gained, at := c.member("new").Gained, c.pace.Percents["new"]
+	if gained < 40_000 || gained > 100_000 || at < 10 || at > 30 {
+		t.Fatalf("gained %d millionths, at %d %%", gained, at)
 	}
-	c.ramp, c.now = NewRamp(DefaultRampPolicy(), c.ramp.Spent(c.now), 0), 0
-	c.join("next").seconds(59).is("new", at).is("next", RampQueued).seconds(10).is("next", 10)
+	c.join("next")
+	for range 2 {
+		c.ramp, c.now = NewRamp(DefaultRampPolicy()), 0
+		if c.step(0); c.member("new").Gained != gained {
+			t.Fatalf("gained %d millionths, after a change of holder %d", gained, c.member("new").Gained)
+		}
+	}
+	c.seconds(59).is("new", at).is("next", RampQueued).seconds(10).is("next", 10)
+	c.seconds(1800).is("new", 100)
+	if got := c.member("new").Gained; got != 0 {
+		t.Errorf("long after its last step it still says that it gained %d millionths", got)
+	}
 }
 
 func TestPaceCanBeSet(t *testing.T) {
@@ -302,7 +313,7 @@ func TestR06ReadinessAloneBringsSessions(t *testing.T) {
 	t.Parallel()
 	list := readyFleet(3)
 	list[2].State = Warming
-	ramp := NewRamp(DefaultRampPolicy(), 0, 0)
+	ramp := NewRamp(DefaultRampPolicy())
 	step := func(now time.Duration) {
 		var members []RampMember
 		for i := range list {

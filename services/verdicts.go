@@ -58,3 +58,14 @@ func withBreaker(v statestore.Verdict, s routing.BreakerStatus) statestore.Verdi
 	v.Trial, v.TrialTo = s.Trial.Number, s.Trial.Grantee
 	return v
 }
+
+// withPace is a verdict with the part of its weight that an instance has in force,
+// and what it gained by that. A gain that shrinks is told with the next step or when
+// nothing is left of it: every verdict that differs is a new version of the fleet.
+func withPace(v statestore.Verdict, percent, gained int) statestore.Verdict {
+	if percent != v.RampPercent || gained > v.Gained || gained == 0 {
+		v.Gained = gained
+	}
+	v.RampPercent = percent
+	return v
+}

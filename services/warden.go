@@ -137,7 +137,7 @@ func (w *warden) judgeHealth(
 	fleet := make([]routing.Sighting, len(view.Instances))
 	for i := range view.Instances {
 		in := &view.Instances[i]
-		fleet[i] = routing.Sighting{Boot: bootOf(in.Owner()), Pool: in.Pool, Beats: in.Beats, Stored: routingHealth(in.Health)}
+		fleet[i] = routing.Sighting{Boot: bootOf(in.Owner()), Pool: in.Pool, Beats: in.Beats, Stored: routingHealth(in.Health), Flaps: in.Flaps}
 		if how := &policies[in.Pool].routing.Probe; probes(in, how) {
 			fleet[i].Fall, fleet[i].Rise = how.Fall, how.Rise
 		}
@@ -151,6 +151,7 @@ func (w *warden) judgeHealth(
 	for i := range view.Instances {
 		in := &view.Instances[i]
 		v := in.Verdict
+		v.Flaps = w.watch.Flaps(bootOf(in.Owner()))
 		if health, changed := found.Verdicts[bootOf(in.Owner())]; changed {
 			v.Health = storedHealth(health)
 			w.server.log.Info("health changed", "instance", in.ID, "health", health.String())
@@ -254,23 +255,21 @@ func (w *warden) pace(view *statestore.FleetView, policies map[string]*poolPolic
 		after.Verdict = verdicts[in.Owner()]
 		members[in.Pool] = append(members[in.Pool], routing.RampMember{
 			Boot: bootOf(in.Owner()), Weight: in.EffectiveWeight(), Percent: in.Verdict.RampPercent,
-			Out: !takesNew(&after),
+			Out: !takesNew(&after), Gained: in.Gained,
 		})
 	}
 	now := w.now()
 	for name, list := range members {
 		r := w.ramps[name]
 		if r == nil {
-			r = routing.NewRamp(policies[name].routing.Ramp, 0, now)
+			r = routing.NewRamp(policies[name].routing.Ramp)
 			w.ramps[name] = r
 		}
 		r.SetPolicy(policies[name].routing.Ramp)
-		percents := r.Step(now, list).Percents
+		step := r.Step(now, list)
 		for _, m := range list {
 			who := statestore.Owner{Instance: m.ID, Incarnation: m.Incarnation}
-			v := verdicts[who]
-			v.RampPercent = percents[m.ID]
-			verdicts[who] = v
+			verdicts[who] = withPace(verdicts[who], step.Percents[m.ID], step.Gained[m.ID])
 		}
 	}
 }

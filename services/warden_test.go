@@ -261,6 +261,60 @@ func TestTheNextHolderGoesOnWithABreaker(t *testing.T) {
 	})
 }
 
+// Nobody is forgiven because another holder judges: who flapped has to be well for
+// long before it returns.
+func TestTheNextHolderGoesOnWithFlapping(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 3)
+		w.rounds(1)
+		for range 3 {
+			w.silent["i1"] = true
+			w.rounds(8)
+			w.want("silent", w.instance("i1").Health, statestore.Suspect)
+			delete(w.silent, "i1")
+			w.rounds(40)
+			w.want("well for long", w.instance("i1").Health, statestore.Healthy)
+		}
+		w.want("told", w.instance("i1").Flaps, 3)
+		w.store.token++
+		w.silent["i1"] = true
+		w.rounds(8)
+		delete(w.silent, "i1")
+		w.rounds(35)
+		w.want("under another holder, well for 35 s", w.instance("i1").Health, statestore.Suspect)
+		w.rounds(10)
+		w.want("well for 45 s", w.instance("i1").Health, statestore.Healthy)
+		w.rounds(300)
+		w.want("after five minutes of health", w.instance("i1").Flaps, 0)
+	})
+}
+
+// What joins have moved counts for the whole minute, whoever lets them in.
+func TestTheNextHolderGoesOnWithARamp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 4)
+		w.rounds(20)
+		w.join("new")
+		writes := w.store.view.Version
+		for i := range 59 {
+			if i%20 == 19 {
+				w.store.token++
+			}
+			w.rounds(1)
+		}
+		// 44 % of a weight beside four whole ones is a tenth of the key space.
+		if got := w.instance("new").RampPercent; got < 40 || got > 44 {
+			t.Fatalf("after a minute with three holders: %d %% of its weight, want 40 to 44", got)
+		}
+		w.rounds(600)
+		w.want("in the end", w.instance("new").RampPercent, 100)
+		w.want("what it gained lately", w.instance("new").Gained, 0)
+		if n := w.store.view.Version - writes; n > 30 {
+			t.Errorf("%d versions of the fleet for one that joins", n)
+		}
+	})
+}
+
 func TestSaturationOpensABreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, 2)

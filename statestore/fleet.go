@@ -44,6 +44,7 @@ const (
 // decide by, and all that the next holder needs to go on.
 type Verdict struct {
 	Health  Health  `json:"health,omitempty"`
+	Flaps   int     `json:"flaps,omitempty"` // departures in a row, none of them forgiven yet
 	Breaker Breaker `json:"breaker,omitempty"`
 	// TrialTo is the process that may send the trial numbered Trial, empty while
 	// nobody may. One that was used once is used up.
@@ -53,6 +54,9 @@ type Verdict struct {
 	// RampPercent is the part of the weight that is in force, 1 to 100; 0 is all
 	// of it, and less is none.
 	RampPercent int `json:"ramp_percent,omitempty"`
+	// Gained is what it was given of the key space by joining lately, in millionths:
+	// at least all of the last minute.
+	Gained int `json:"gained,omitempty"`
 }
 
 // InstanceSpec is what a worker tells at registration.

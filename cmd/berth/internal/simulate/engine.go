@@ -115,7 +115,7 @@ func newEngine(sc *Scenario, load workload, pol placer) (*engine, error) {
 		queue:    newQueue(-sc.Warmup, sc.Duration),
 		books:    newBooks(sc),
 		watch:    routing.NewWatch(routing.DefaultHealthPolicy()),
-		ramp:     routing.NewRamp(sc.Policy.Ramp, 0, 0),
+		ramp:     routing.NewRamp(sc.Policy.Ramp),
 	}
 	for i := range e.sessions {
 		e.sessions[i].owner, e.sessions[i].last = nobody, nobody
