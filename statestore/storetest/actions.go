@@ -305,7 +305,7 @@ func (m *machine) read(t *rapid.T) {
 	}
 	turns, holding := p.life.copyAt(have)
 	unsaved := uint64(rapid.IntRange(0, 2).Draw(t, "unsaved turns"))
-	if base := got.Base(have, turns+unsaved); base > holding || base < holding && p.life.version()-have.Version <= statestore.OpsRemembered {
+	if base := got.Base(have, turns+unsaved); base > holding || base < holding && p.life.version()-have.Version < statestore.OpsRemembered {
 		t.Fatalf("base %d of a copy of %d turns at v%d, and %d turns of it still hold", base, turns, have.Version, holding)
 	}
 }
