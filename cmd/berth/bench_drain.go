@@ -79,11 +79,11 @@ func (c *benchDrainCmd) open(ctx context.Context) (store statestore.Store, remov
 }
 
 func printDrain(out io.Writer, f *drainbench.Figures) error {
-	_, err := fmt.Fprintf(out, `%d sessions moved at %.0f/s, %d of them prewarmed; safe to stop after %.1f s
+	_, err := fmt.Fprintf(out, `%d sessions moved at %.0f/s, %d of them prewarmed, %d offloaded; safe to stop after %.1f s
 at a pace of %.0f/s it was %.1f/s, %.1f %% off
 %d turns of %d sessions taken meanwhile, %d answers followed, %d failed
 %d turns lost, %d doubled, %d new sessions sent to an instance that was being drained
-`, f.Sessions, f.SessionsPerS, f.Prewarmed, float64(f.SafeToStopMS)/1000, f.AskedPerS, f.PacedPerS, 100*f.PacedError,
+`, f.Sessions, f.SessionsPerS, f.Prewarmed, f.Offloaded, float64(f.SafeToStopMS)/1000, f.AskedPerS, f.PacedPerS, 100*f.PacedError,
 		f.Turns, f.NewSessions, f.Redirections, f.FailedTurns, f.Lost, f.Doubled, f.NewHintsToSource)
 	return err
 }

@@ -166,10 +166,10 @@ func noticesLeased(w *world) {
 	if len(tasks) != 1 || !tasks[0].Notice() || tasks[0].Owner != b || tasks[0].Epoch != 9 {
 		w.Fatalf("the notice: %+v", tasks)
 	}
-	w.ok("answer it all the same", w.finish(a, "n", statestore.TaskAnswer{Result: statestore.TaskDone}))
 	equal(w, "the task", w.leased(a, 8, w.lives.Affinity), []string{"1"})
 	w.pass(w.lives.Affinity)
 	equal(w, "after the lease of both", w.leased(a, 8, time.Minute), []string{"1"})
+	w.ok("answer it all the same", w.finish(a, "n", statestore.TaskAnswer{Result: statestore.TaskDone}))
 }
 
 func tasksRead(w *world) {

@@ -35,6 +35,7 @@ type Figures struct {
 
 	Sessions     int     `json:"sessions"`
 	Prewarmed    int     `json:"prewarmed"` // of them, by the unpaced drain
+	Offloaded    int     `json:"offloaded"` // by their source, the same
 	PacedPerS    float64 `json:"paced_per_s"`
 	AskedPerS    float64 `json:"asked_per_s"`
 	Turns        int     `json:"turns"`           // taken meanwhile
@@ -85,7 +86,7 @@ func (s *stage) measure(ctx context.Context, t *traffic, f *Figures) error {
 	if err != nil {
 		return err
 	}
-	f.Sessions, f.Prewarmed = fast.sessions, fast.prewarmed
+	f.Sessions, f.Prewarmed, f.Offloaded = fast.sessions, fast.prewarmed, fast.offloaded
 	f.SessionsPerS = float64(fast.sessions) / fast.moved.Seconds()
 	f.SafeToStopMS = fast.safe.Milliseconds()
 	f.AskedPerS = s.c.Pace

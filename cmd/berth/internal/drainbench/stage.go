@@ -135,9 +135,10 @@ func request(key client.SessionKey, route *client.Route, turn client.Turn) simwo
 
 // drained is how one drain went.
 type drained struct {
-	sessions, prewarmed int
-	moved, safe         time.Duration // from the request
-	seen                []sighting
+	sessions, prewarmed, offloaded int
+
+	moved, safe time.Duration // from the request
+	seen        []sighting
 }
 
 // sighting is how many sessions were settled at one moment.
@@ -171,6 +172,7 @@ type job struct {
 		Total     int            `json:"total"`
 		Moved     int            `json:"moved"`
 		Prewarmed int            `json:"prewarmed"`
+		Offloaded int            `json:"offloaded"`
 		Skipped   map[string]int `json:"skipped"`
 		Instances map[string]struct {
 			Sessions int `json:"sessions"`
@@ -210,7 +212,8 @@ func (s *stage) drain(ctx context.Context, t *traffic, id string, pace float64) 
 		d.seen = append(d.seen, sighting{time.Since(began), j.Progress.Total - j.left()})
 		s.step(what, j.Progress.Total-j.left(), j.Progress.Total)
 		if d.moved == 0 && j.Progress.Total > 0 && j.left() == 0 {
-			d.moved, d.sessions, d.prewarmed = time.Since(began), j.Progress.Moved, j.Progress.Prewarmed
+			d.moved, d.sessions = time.Since(began), j.Progress.Moved
+			d.prewarmed, d.offloaded = j.Progress.Prewarmed, j.Progress.Offloaded
 		}
 		switch j.State {
 		case "succeeded":

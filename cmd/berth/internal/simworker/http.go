@@ -15,8 +15,8 @@ import (
 // maxPrompt bounds a request to the simulated engine, in bytes.
 const maxPrompt = 1 << 20
 
-// blockBytes is the text that one block of 512 tokens stands for.
-const blockBytes = 4 * 512
+// blockBytes is the text that one block stands for.
+const blockBytes = 4 * blockTokens
 
 // reply is what the simulated engine answers.
 type reply struct {
@@ -80,7 +80,7 @@ func (w *Worker) chat(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("X-Berth-Handle", string(served.Receipt.Handle))
 	_ = json.NewEncoder(rw).Encode(reply{ // the caller is gone if this fails
 		Instance: w.ID(), Text: answer, Turns: served.Receipt.Turns, Recovered: served.Recovered,
-		Usage: usage{PromptTokens: 512 * served.Blocks, Details: details{CachedTokens: 512 * served.Hit.Blocks}},
+		Usage: usage{PromptTokens: blockTokens * served.Blocks, Details: details{CachedTokens: blockTokens * served.Hit.Blocks}},
 	})
 }
 

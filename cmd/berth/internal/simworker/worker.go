@@ -8,6 +8,7 @@
 package simworker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,9 +16,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cespare/xxhash/v2"
+
 	"berth/client"
 	"berth/cmd/berth/internal/kvsim"
 )
+
+// blockTokens is how many tokens one block of a prompt stands for.
+const blockTokens = 512
 
 // ErrDead is a connection to a worker that was killed.
 var ErrDead = errors.New("connection refused")
@@ -42,7 +48,7 @@ type Worker struct {
 
 	mu       sync.Mutex // guards what follows
 	cache    *kvsim.Cache
-	sessions map[client.SessionKey]*local
+	sessions map[client.SessionKey]*local // by their full keys
 }
 
 // local is what the worker holds of one session, one request at a time.
@@ -51,6 +57,7 @@ type local struct {
 	session *client.Session
 	turns   []client.Turn
 	version uint64 // that turns stand for
+	blocks  int    // of the prompt of the last turn that was saved: what the engine holds of the session
 }
 
 // New makes a worker that is not registered yet; [Worker.Run] does that.
@@ -76,6 +83,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.client.Run(ctx, client.RunConfig{
 		Load: func() client.Load { return client.Load{Ready: true, Running: int(w.running.Load())} },
 		Tasks: client.TaskHandlers{
+			Offload: w.offload,
 			Prewarm: w.prewarm,
 			Release: w.release,
 			Forget:  w.forget,
@@ -100,7 +108,7 @@ type Request struct {
 	Op      string
 	// Turns are appended to the context once the request is served.
 	Turns []client.Turn
-	// Prompt returns the ids of the prompt's blocks, of 512 tokens each, given
+	// Prompt returns the ids of the prompt's blocks, of blockTokens each, given
 	// the turns that are stored.
 	Prompt func(stored []client.Turn) []uint64
 }
@@ -146,7 +154,7 @@ func (w *Worker) Serve(ctx context.Context, r Request) (Served, error) {
 	if out.Receipt, err = l.session.Append(ctx, client.Write{Op: r.Op, Turns: r.Turns, Meta: meta}); err != nil {
 		return out, fmt.Errorf("save on %s: %w", w.ID(), err)
 	}
-	l.turns, l.version = append(l.turns, r.Turns...), out.Receipt.Version
+	l.turns, l.version, l.blocks = append(l.turns, r.Turns...), out.Receipt.Version, len(prompt)
 	out.Turns = l.turns
 	return out, nil
 }
@@ -166,7 +174,7 @@ func (w *Worker) lookUp(prompt []uint64) kvsim.Hit {
 func (w *Worker) open(key client.SessionKey) (*local, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l := w.sessions[key]; l != nil {
+	if l := w.sessions[full(key)]; l != nil {
 		return l, nil
 	}
 	s, err := w.client.Open(key)
@@ -174,8 +182,14 @@ func (w *Worker) open(key client.SessionKey) (*local, error) {
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
 	l := &local{session: s}
-	w.sessions[key] = l
+	w.sessions[full(key)] = l
 	return l, nil
+}
+
+// full is the key with its defaults spelt out, as tasks name sessions.
+func full(key client.SessionKey) client.SessionKey {
+	key.Tenant, key.Pool = cmp.Or(key.Tenant, "default"), cmp.Or(key.Pool, "default")
+	return key
 }
 
 // catchUp makes the copy current and the instance the owner, if the hint knows
@@ -196,6 +210,33 @@ func (l *local) catchUp(ctx context.Context, h client.Hint) (bool, error) {
 	}
 	l.turns, l.version = append(l.turns[:min(got.Base, len(l.turns))], got.Turns...), got.Version
 	return true, nil
+}
+
+// offload says where others can read the session's KV cache, once no request of it
+// runs. The simulated engine copies every block to its host's memory as it computes
+// it, so that there is nothing left to be done but to tell.
+func (w *Worker) offload(_ context.Context, t client.Task) (client.TaskAnswer, error) {
+	l := w.held(t.Session)
+	if l == nil {
+		return client.TaskAnswer{}, errors.New("nothing of the session is here")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.blocks == 0 {
+		return client.TaskAnswer{}, errors.New("no turn of the session was served here")
+	}
+	at := xxhash.Sum64String(t.Session.Tenant + "\x00" + t.Session.Pool + "\x00" + t.Session.ID)
+	return client.TaskAnswer{KV: []client.Placement{{
+		Tier: "host", URI: fmt.Sprintf("kvsim://%s/%016x", w.ID(), at),
+		Tokens: int64(blockTokens * l.blocks), Version: l.version, BlockTokens: blockTokens,
+	}}}, nil
+}
+
+// held is the worker's copy of a session, nil if it has none.
+func (w *Worker) held(key client.SessionKey) *local {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sessions[full(key)]
 }
 
 // prewarm builds the KV cache of a session that is about to move here.
@@ -223,9 +264,7 @@ func (w *Worker) prewarm(ctx context.Context, t client.Task) (client.TaskAnswer,
 
 // release answers once no request of the session runs: everything is saved then.
 func (w *Worker) release(_ context.Context, t client.Task) (client.TaskAnswer, error) {
-	w.mu.Lock()
-	l := w.sessions[t.Session]
-	w.mu.Unlock()
+	l := w.held(t.Session)
 	if l == nil {
 		return client.TaskAnswer{}, nil
 	}
@@ -238,6 +277,6 @@ func (w *Worker) release(_ context.Context, t client.Task) (client.TaskAnswer, e
 func (w *Worker) forget(_ context.Context, t client.Task) (client.TaskAnswer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.sessions, t.Session)
+	delete(w.sessions, full(t.Session))
 	return client.TaskAnswer{}, nil
 }
