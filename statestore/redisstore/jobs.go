@@ -78,8 +78,16 @@ func sorted(owners []statestore.Owner) []statestore.Owner {
 
 // AcquireJob takes a job over whose lease is free or over.
 func (s *Store) AcquireJob(ctx context.Context, id, holder string, ttl time.Duration) (statestore.Job, error) {
-	return s.changeJob(ctx, id, func(t *tx, j *statestore.Job) error {
-		if t.now < j.LeaseEnd {
+	var held error
+	j, err := s.changeJob(ctx, id, func(t *tx, j *statestore.Job) error {
+		held = nil
+		switch {
+		case t.now < j.LeaseEnd && j.Updated > t.now:
+			// The clock went back. Whoever holds the job renews within ttl if it lives.
+			held = heldJob(j)
+			j.LeaseEnd, j.Updated = t.now.Add(ttl), t.now
+			return nil
+		case t.now < j.LeaseEnd:
 			return heldJob(j)
 		}
 		j.Holder, j.LeaseEnd, j.Updated = holder, t.now.Add(ttl), t.now
@@ -87,6 +95,10 @@ func (s *Store) AcquireJob(ctx context.Context, id, holder string, ttl time.Dura
 		j.Attempts++
 		return nil
 	})
+	if err == nil && held != nil {
+		return statestore.Job{}, held
+	}
+	return j, err
 }
 
 func heldJob(j *statestore.Job) error {

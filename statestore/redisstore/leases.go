@@ -16,9 +16,10 @@ import (
 // lease is the stored form of a lease. It stays after its end: the next token must
 // be higher.
 type lease struct {
-	Holder string            `json:"holder"`
-	Token  uint64            `json:"token"`
-	Until  statestore.Millis `json:"until"`
+	Holder  string            `json:"holder"`
+	Token   uint64            `json:"token"`
+	Renewed statestore.Millis `json:"renewed,omitempty"`
+	Until   statestore.Millis `json:"until"`
 }
 
 // AcquireLease takes or renews a lease.
@@ -30,21 +31,31 @@ func (s *Store) AcquireLease(ctx context.Context, name, holder string, ttl time.
 		return statestore.Lease{}, fmt.Errorf("a lease must have a holder: %w", statestore.ErrInvalid)
 	}
 	var l lease
+	var held error
 	err := s.transact(ctx, []cell{{tLeases, name}}, func(t *tx) error {
-		l = lease{}
+		l, held = lease{}, nil
 		if _, err := t.getJSON(tLeases, name, &l); err != nil {
 			return err
 		}
 		running := t.now < l.Until
 		if running && l.Holder != holder {
-			return &statestore.LeaseHeldError{Name: name, Holder: l.Holder, Token: l.Token}
+			held = &statestore.LeaseHeldError{Name: name, Holder: l.Holder, Token: l.Token}
+			if l.Renewed <= t.now {
+				return held
+			}
+			// The clock went back. Whoever holds the lease renews it within ttl if it lives.
+			l.Renewed, l.Until = t.now, t.now.Add(ttl)
+			return t.setJSON(tLeases, name, &l)
 		}
 		if !running {
 			l.Token++
 		}
-		l.Holder, l.Until = holder, t.now.Add(ttl)
+		l.Holder, l.Renewed, l.Until = holder, t.now, t.now.Add(ttl)
 		return t.setJSON(tLeases, name, &l)
 	})
+	if err == nil {
+		err = held
+	}
 	if err != nil {
 		return statestore.Lease{}, err
 	}
