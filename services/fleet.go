@@ -1,6 +1,7 @@
 package services
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -55,6 +56,7 @@ type pool struct {
 	snapshot *routing.Snapshot
 	hints    *routing.Hints // for requests with a key that others may have
 	policy   *poolPolicy
+	source   *statestore.Policy     // what the policy was read from; nil if that could not be read
 	changes  []ringChange           // of its ring, the last ones
 	rebuilds uint64                 // of its ring, by this process
 	halfOpen []*statestore.Instance // whose breaker lets a trial through
@@ -250,14 +252,7 @@ func (i *fleetImage) addMembers(prev *fleetImage) {
 // others: a policy that cannot be read leaves the last one in force, and one whose
 // ring or bound makes no snapshot keeps its lifetimes.
 func (i *fleetImage) addPool(name string, stored statestore.Policy, members []routing.Instance, prev *pool) {
-	policy, err := parsePolicy(stored.Doc)
-	if err != nil {
-		i.broken[name] = err
-		policy = defaultPolicy
-		if prev != nil {
-			policy = prev.policy
-		}
-	}
+	policy, source := i.readPolicy(name, stored, prev)
 	spec := routing.Spec{Version: i.view.Version, LoadVersion: i.view.Version, Policy: policy.routing, Instances: members}
 	var before *routing.Snapshot
 	if prev != nil {
@@ -274,7 +269,7 @@ func (i *fleetImage) addPool(name string, stored statestore.Policy, members []ro
 	if snapshot == nil {
 		return
 	}
-	next := &pool{name: name, snapshot: snapshot, policy: policy, changes: ringChanges(prev, snapshot, i.view.Now)}
+	next := &pool{name: name, snapshot: snapshot, policy: policy, source: source, changes: ringChanges(prev, snapshot, i.view.Now)}
 	var hints *routing.Hints
 	if prev != nil {
 		next.rebuilds, hints = prev.rebuilds, prev.hints
@@ -289,6 +284,28 @@ func (i *fleetImage) addPool(name string, stored statestore.Policy, members []ro
 			i.models[m] = name
 		}
 	}
+}
+
+// readPolicy parses a stored policy, unless prev has done that.
+func (i *fleetImage) readPolicy(name string, stored statestore.Policy, prev *pool) (*poolPolicy, *statestore.Policy) {
+	if prev.follows(stored) {
+		return prev.policy, prev.source
+	}
+	policy, err := parsePolicy(stored.Doc)
+	if err == nil {
+		return policy, &stored
+	}
+	i.broken[name] = err
+	if prev != nil {
+		return prev.policy, nil
+	}
+	return defaultPolicy, nil
+}
+
+// follows reports whether the pool's policy is what was stored. A version alone does
+// not tell: a store that lost some gives the same number again.
+func (p *pool) follows(stored statestore.Policy) bool {
+	return p != nil && p.source != nil && p.source.Version == stored.Version && bytes.Equal(p.source.Doc, stored.Doc)
 }
 
 // routingInstance is what a decision sees of a stored instance.

@@ -102,13 +102,18 @@ func (w *warden) holds(token uint64) {
 	w.circuits, w.ramps = map[statestore.Owner]*circuit{}, map[string]*routing.Ramp{}
 }
 
-// policies are those in force for the pools of a view. One that cannot be read
-// leaves the last one that could.
+// policies are those in force for the pools of a view: as the fleet's image has them
+// parsed, where it has seen what is stored. One that cannot be read leaves the last
+// one that could.
 func (w *warden) policies(view *statestore.FleetView) map[string]*poolPolicy {
-	out := map[string]*poolPolicy{}
+	out, image := map[string]*poolPolicy{}, w.server.fleet.now()
 	for i := range view.Instances {
 		name := view.Instances[i].Pool
 		if out[name] != nil {
+			continue
+		}
+		if known := image.pools[name]; known.follows(view.Policies[name]) {
+			out[name] = known.policy
 			continue
 		}
 		policy, err := parsePolicy(view.Policies[name].Doc)

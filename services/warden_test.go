@@ -351,3 +351,53 @@ func TestWhoJoinsRamps(t *testing.T) {
 		w.want("in the end", last, 100)
 	})
 }
+
+// A policy is parsed once, and the warden follows one that the fleet's image has not
+// seen yet. One that nobody can read leaves the last.
+func TestPoliciesAreParsedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watch(t, 2)
+		fleet := w.warden.server.fleet
+		put := func(version uint64, doc string) {
+			w.store.view.Policies = map[string]statestore.Policy{"p": {Version: version, Doc: []byte(doc)}}
+			w.store.view.Version++
+			w.store.view.Members++
+		}
+		look := func() (seen, known *poolPolicy) {
+			return w.warden.policies(&w.store.view)["p"], fleet.now().pools["p"].policy
+		}
+		refresh := func() {
+			if err := fleet.refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(1, `{"min_stick_ms":1000}`)
+		refresh()
+		seen, first := look()
+		w.want("the policy is the image's", seen, first)
+		w.join("i3")
+		w.store.view.Members++
+		refresh()
+		_, known := look()
+		w.want("with another member it is still", known, first)
+		for version, doc := range map[uint64]string{1: `{"min_stick_ms":3000}`, 2: `{"min_stick_ms":3000}`} {
+			put(version, doc)
+			seen, _ = look()
+			w.want("before the image has seen it, min_stick", seen.routing.MinStick, 3*time.Second)
+		}
+		put(3, `{"min_stick_ms":`)
+		refresh()
+		seen, known = look()
+		w.want("one that cannot be read leaves the last", seen.routing.MinStick, time.Second)
+		w.want("also in the image", known.routing.MinStick, time.Second)
+		refresh()
+		if fleet.now().broken["p"] == nil {
+			t.Error("it is not told that the policy cannot be read")
+		}
+		w.store.view.Members++
+		refresh()
+		if fleet.now().broken["p"] == nil {
+			t.Error("with other members it is not told that the policy cannot be read")
+		}
+	})
+}
