@@ -20,7 +20,7 @@ type drainCmd struct {
 	RemoteFlags `embed:""`
 	JobFlags    `embed:""`
 	Instances   []string          `arg:"" help:"Instances to drain."`
-	Mode        string            `default:"migrate" enum:"migrate,linger,detach" help:"migrate, linger or detach."`
+	Mode        string            `default:"migrate" enum:"migrate,linger,detach" help:"migrate: move sessions to other instances; linger: wait until they lapse; detach: leave them stored, without an instance."`
 	AtDeadline  string            `default:"commit" enum:"commit,leave" help:"Whether idle sessions move cold when the time runs out."`
 	Avoid       map[string]string `placeholder:"LABEL=VALUE" help:"Instances with all of these labels, like those that will be drained next, get sessions only when no other has room."`
 }
@@ -61,13 +61,14 @@ func (f *JobFlags) prewarm() migrations.Prewarm {
 // other instance can take the sessions, 5 when it failed or was cancelled.
 func (c *drainCmd) Run(ctx context.Context, std *streams) error {
 	grace := c.Grace.Milliseconds()
-	return c.begin(ctx, std, &c.RemoteFlags, "/v1/drains", struct {
+	advice := "add an instance, or drain with --mode detach: contexts are kept, and are rebuilt by whoever serves the sessions next"
+	return c.begin(ctx, std, &c.RemoteFlags, &jobRequest{"/v1/drains", struct {
 		migrations.DrainSpec
 		DryRun bool `json:"dry_run,omitempty"`
 	}{migrations.DrainSpec{
 		Instances: c.Instances, Mode: migrations.Mode(c.Mode), DeadlineMS: c.Deadline.Milliseconds(), InFlightGraceMS: &grace,
 		AtDeadline: migrations.AtDeadline(c.AtDeadline), Avoid: c.Avoid, Pace: c.pace(), Prewarm: c.prewarm(),
-	}, c.DryRun})
+	}, c.DryRun}, advice})
 }
 
 // rebalanceCmd moves sessions off instances that are over their bound.
@@ -82,16 +83,18 @@ type rebalanceCmd struct {
 }
 
 // Run creates the rebalance and, unless told otherwise, waits for its end. It exits
-// 0 when as many sessions have moved as were to, 3 when not all have, 4 when the
-// target may not take any, 5 when it failed or was cancelled.
+// 0 when as many sessions have moved as were to, 3 when not all have, also because
+// they were not there, 4 when the target may not take any, 5 when it failed or was
+// cancelled.
 func (c *rebalanceCmd) Run(ctx context.Context, std *streams) error {
 	grace := c.Grace.Milliseconds()
 	c.Headers = map[string]string{"X-Berth-Pool": c.Pool, "X-Berth-Tenant": c.Tenant}
-	return c.begin(ctx, std, &c.RemoteFlags, "/v1/rebalances", struct {
+	advice := "name a --target that takes sessions, or none; berth instances says who is ready"
+	return c.begin(ctx, std, &c.RemoteFlags, &jobRequest{"/v1/rebalances", struct {
 		migrations.RebalanceSpec
 		DryRun bool `json:"dry_run,omitempty"`
 	}{migrations.RebalanceSpec{
 		Instance: c.Instance, Sessions: c.Sessions, Target: c.Target,
 		DeadlineMS: c.Deadline.Milliseconds(), InFlightGraceMS: &grace, Pace: c.pace(), Prewarm: c.prewarm(),
-	}, c.DryRun})
+	}, c.DryRun}, advice})
 }

@@ -47,7 +47,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func jobIn(state statestore.JobState, rest string) string {
-	return fmt.Sprintf(`{"id":"j1","kind":"drain","state":%q,"instances":["i1"],"progress":{"total":4,"moved":3,"skipped":{"lapsed":1}%s}}`, state, rest)
+	return fmt.Sprintf(`{"id":"j1","kind":"drain","state":%q,"instances":["i1"],"progress":{"total":4,"moved":3,"targets":{"i2":3},"skipped":{"lapsed":1}%s}}`, state, rest)
 }
 
 // runAgainst runs a command against a scripted Berth.
@@ -74,11 +74,13 @@ func TestWhatADrainExitsWith(t *testing.T) {
 		fails  string   // another error
 		says   string
 	}{
-		"succeeded":                    {create: 202, body: running, looks: []string{running, jobIn(statestore.JobSucceeded, `,"prewarmed":2`)}, says: "4 of 4 sessions left i1, 2 of them prewarmed on their target\nsafe to stop\n"},
+		"succeeded":                    {create: 202, body: running, looks: []string{running, jobIn(statestore.JobSucceeded, `,"prewarmed":2`)}, says: "drain j1: succeeded, 3 of 4 sessions moved off i1, 2 of them prewarmed on their target, 1 skipped: lapsed\nsafe to stop\n"},
 		"partial":                      {create: 202, body: running, looks: []string{jobIn(statestore.JobPartial, `,"left":[{"instance":"i1","session":"s1","reason":"in_flight"}]`)}, code: exitPartial, says: "left on i1: s1 (in_flight)"},
+		"partial, an instance":         {create: 202, body: running, looks: []string{jobIn(statestore.JobPartial, `,"left":[{"instance":"i1","reason":"unknown_in_flight"}]`)}, code: exitPartial, says: "i1 is not safe to stop: unknown_in_flight"},
+		"detached":                     {create: 202, body: running, looks: []string{jobIn(statestore.JobSucceeded, `,"moved":5`)}, args: "--mode detach", says: "3 of 4 sessions moved off i1, 2 detached, 1 skipped: lapsed\nsafe to stop\n2 sessions have no instance"},
 		"failed":                       {create: 202, body: running, looks: []string{jobIn(statestore.JobFailed, "")}, code: exitFailed},
 		"cancelled":                    {create: 202, body: running, looks: []string{jobIn(statestore.JobCancelled, "")}, code: exitFailed},
-		"no target":                    {create: 409, body: problem("no_target"), code: exitNoTarget, says: "berth: no_target: it says why"},
+		"no target":                    {create: 409, body: problem("no_target"), code: exitNoTarget, says: "berth: no_target: it says why\nberth: add an instance, or drain with --mode detach"},
 		"another refusal":              {create: 409, body: problem("wrong_state"), fails: "wrong_state: it says why"},
 		"a refusal that is none":       {create: 502, body: "bad gateway", fails: "answered 502"},
 		"an answer that is none":       {create: 202, body: "hello", fails: "read the answer"},

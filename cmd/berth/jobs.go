@@ -39,6 +39,7 @@ type jobAnswer struct {
 // jobProgress adds to a job's progress what the commands ask of it.
 type jobProgress struct{ migrations.Progress }
 
+// done is how many sessions need nothing more of the job, moved or not.
 func (p *jobProgress) done() int {
 	n := p.Moved
 	for _, k := range p.Skipped {
@@ -47,13 +48,37 @@ func (p *jobProgress) done() int {
 	return n
 }
 
+// detached is how many of the sessions that left have no instance: moved to nobody.
+func (p *jobProgress) detached() int {
+	n := p.Moved
+	for _, k := range p.Targets {
+		n -= k
+	}
+	return max(0, n)
+}
+
+// missed is how many sessions were not there to be moved. One that lapsed or left
+// by itself is where it should be.
+func (p *jobProgress) missed() int {
+	return p.done() - p.Moved - p.Skipped[migrations.SkippedLapsed] - p.Skipped[migrations.SkippedAlreadyMoved]
+}
+
+// jobRequest is how a job is asked for, and what else to do if nobody can take
+// the sessions.
+type jobRequest struct {
+	path   string
+	body   any
+	advice string
+}
+
 // begin asks for a job, or for what it would do, and follows it unless told
 // otherwise.
-func (f *JobFlags) begin(ctx context.Context, std *streams, r *RemoteFlags, path string, body any) error {
-	answer, err := r.call(ctx, "POST", path, body)
+func (f *JobFlags) begin(ctx context.Context, std *streams, r *RemoteFlags, q *jobRequest) error {
+	answer, err := r.call(ctx, "POST", q.path, q.body)
 	switch {
 	case isCode(err, "no_target"):
 		fmt.Fprintln(std.err, "berth:", err)
+		fmt.Fprintln(std.err, "berth:", q.advice)
 		return exitCode(exitNoTarget)
 	case err != nil:
 		return err
@@ -79,15 +104,18 @@ func (r *RemoteFlags) conclude(ctx context.Context, std *streams, answer []byte,
 	if err := show(std, r.JSON, answer, describeJob); err != nil {
 		return err
 	}
-	return exitFor(job.State)
+	return exitFor(&job)
 }
 
-// exitFor is the exit code that a job's state means.
-func exitFor(state statestore.JobState) error {
-	switch state {
-	case statestore.JobPartial:
+// exitFor is the exit code that a job's state means. A rebalance that missed some of
+// its sessions, and found no others to move in their place, is no success.
+func exitFor(job *jobAnswer) error {
+	p := &job.Progress
+	switch {
+	case job.State == statestore.JobPartial,
+		job.State == statestore.JobSucceeded && job.Kind == migrations.KindRebalance && p.missed() > 0 && p.Moved < p.Total:
 		return exitCode(exitPartial)
-	case statestore.JobFailed, statestore.JobCancelled:
+	case job.State == statestore.JobFailed, job.State == statestore.JobCancelled:
 		return exitCode(exitFailed)
 	}
 	return nil
@@ -164,25 +192,46 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// name is the kind and the id, once each.
+func (job *jobAnswer) name() string {
+	if strings.HasPrefix(job.ID, job.Kind+"-") {
+		return job.ID
+	}
+	return job.Kind + " " + job.ID
+}
+
+// describeJob prints what became of a job's sessions, and what is left to do.
 func describeJob(out io.Writer, j *jobAnswer) error {
 	p := &j.Progress
-	fmt.Fprintf(out, "%s %s: %s, %d of %d sessions", j.Kind, j.ID, j.State, p.done(), p.Total)
+	detached := p.detached()
+	fmt.Fprintf(out, "%s: %s, %d of %d sessions moved", j.name(), j.State, p.Moved-detached, p.Total)
 	if j.Kind == migrations.KindDrain {
-		fmt.Fprintf(out, " left %s", strings.Join(j.Instances, ","))
-	} else {
-		fmt.Fprint(out, " done")
+		fmt.Fprintf(out, " off %s", strings.Join(j.Instances, ","))
 	}
 	if p.Prewarmed > 0 {
 		fmt.Fprintf(out, ", %d of them prewarmed on their target", p.Prewarmed)
+	}
+	if detached > 0 {
+		fmt.Fprintf(out, ", %d detached", detached)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(p.Skipped)) {
+		fmt.Fprintf(out, ", %d skipped: %s", p.Skipped[reason], reason)
 	}
 	fmt.Fprintln(out)
 	if j.Kind == migrations.KindDrain && j.State == statestore.JobSucceeded {
 		fmt.Fprintln(out, "safe to stop")
 	}
+	if detached > 0 {
+		fmt.Fprintf(out, "%d sessions have no instance: their contexts are kept, and their next turn is computed anew wherever it goes\n", detached)
+	}
 	if p.Reason != "" {
 		fmt.Fprintln(out, p.Reason)
 	}
 	for _, l := range p.Left {
+		if l.Session == "" {
+			fmt.Fprintf(out, "%s is not safe to stop: %s\n", l.Instance, l.Reason)
+			continue
+		}
 		fmt.Fprintf(out, "left on %s: %s (%s)\n", l.Instance, l.Session, l.Reason)
 	}
 	return nil
@@ -229,7 +278,7 @@ func (c *jobsListCmd) Run(ctx context.Context, std *streams) error {
 		fmt.Fprintln(w, "JOB\tKIND\tSTATE\tINSTANCES\tMOVED\tTOTAL\tAGE")
 		for _, j := range list.Jobs {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", j.ID, j.Kind, j.State, strings.Join(j.Instances, ","),
-				j.Progress.done(), j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
+				j.Progress.Moved, j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
 		}
 		return w.Flush()
 	})
@@ -275,11 +324,27 @@ func (c *jobCancelCmd) Run(ctx context.Context, std *streams) error {
 	return c.control(ctx, std, "cancel")
 }
 
-// control asks something of a job; its state says when that is done.
+// control asks something of a job; its state says when that is done. To pause or
+// resume a job that has ended is an error, to cancel it is only of no use.
 func (c *JobArg) control(ctx context.Context, std *streams, action string) error {
 	answer, err := c.call(ctx, "POST", "/v1/jobs/"+url.PathEscape(c.Job)+"/"+action, nil)
 	if err != nil {
 		return err
 	}
-	return show(std, c.JSON, answer, describeJob)
+	var job jobAnswer
+	if err := json.Unmarshal(answer, &job); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if !job.State.Ended() || action == "cancel" && job.State == statestore.JobCancelled {
+		return show(std, c.JSON, answer, describeJob)
+	}
+	if c.JSON {
+		fmt.Fprintln(std.out, strings.TrimSpace(string(answer)))
+	}
+	ended := fmt.Errorf("%s: the job had ended already, as %s; see berth jobs watch %s", job.name(), job.State, job.ID)
+	if action == "cancel" {
+		fmt.Fprintln(std.err, "berth:", ended)
+		return nil
+	}
+	return ended
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ func TestRebalanceOnTheCommandLine(t *testing.T) {
 	out, _, err := runAgainst(t, headers, "rebalance", "--sessions", "s1,s2", "--target", "i2", "--pool", "p", "--tenant", "t",
 		"--sessions-per-s", "2.5", "--retries", "3", "--deadline", "1m", "--grace", "0s")
 	var code exitCode
-	if !errors.As(err, &code) || code != exitPartial || !strings.Contains(out, "4 of 4 sessions done") || !strings.Contains(out, "left on i1: s2 (no_target)") {
+	if !errors.As(err, &code) || code != exitPartial || !strings.Contains(out, "rebalance j1: partial, 3 of 4 sessions moved, 1 skipped: lapsed\n") || !strings.Contains(out, "left on i1: s2 (no_target)") {
 		t.Errorf("prints %q, error %v", out, err)
 	}
 	body, found := strings.CutPrefix(s.asked[0], "POST /v1/rebalances ")
@@ -37,6 +38,35 @@ func TestRebalanceOnTheCommandLine(t *testing.T) {
 	}
 	if got := headers.seen("X-Berth-Pool", "X-Berth-Tenant"); got != "p t" {
 		t.Errorf("pool and tenant: %q", got)
+	}
+}
+
+// Sessions that were not there are told apart from those that moved, and what did
+// not move is no success.
+func TestSessionsThatWereNotThere(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		progress string
+		code     exitCode
+		says     string
+	}{
+		{`"moved":0,"skipped":{"expired":2}`, exitPartial, "rebalance-7: succeeded, 0 of 2 sessions moved, 2 skipped: expired\n"},
+		{`"moved":1,"targets":{"i2":1},"skipped":{"expired":1}`, exitPartial, "1 of 2 sessions moved, 1 skipped: expired\n"},
+		{`"moved":1,"targets":{"i2":1},"skipped":{"already_moved":1}`, 0, "1 of 2 sessions moved, 1 skipped: already_moved\n"},
+		{`"moved":1,"targets":{"i2":1}`, 0, "1 of 2 sessions moved\n"}, // under its bound before
+		{`"moved":2,"targets":{"i2":2},"skipped":{"expired":1}`, 0, "2 of 2 sessions moved, 1 skipped: expired\n"},
+	} {
+		job := `{"id":"rebalance-7","kind":"rebalance","state":"succeeded","progress":{"total":2,` + tt.progress + `}}`
+		out, _, err := runAgainst(t, &scripted{create: 202, body: job, looks: []string{job}}, "rebalance", "--sessions", "s1,s2")
+		var code exitCode
+		if errors.As(err, &code); code != tt.code || !strings.HasSuffix(out, tt.says) {
+			t.Errorf("prints %q, code %d; want %q and %d", out, code, tt.says, tt.code)
+		}
+		list, _, err := runAgainst(t, &scripted{looks: []string{`{"jobs":[` + job + `]}`}}, "jobs")
+		moved := strings.TrimPrefix(strings.Split(tt.progress, ",")[0], `"moved":`)
+		if lines := strings.Split(list, "\n"); err != nil || !slices.Equal(strings.Fields(lines[1])[3:5], []string{moved, "2"}) {
+			t.Errorf("the list says\n%s, want %s of 2: %v", list, moved, err)
+		}
 	}
 }
 
@@ -89,6 +119,13 @@ func TestJobsAreControlledOnTheCommandLine(t *testing.T) {
 		out, _, err := runAgainst(t, s, "jobs", action, "j 1")
 		if err != nil || s.asked[0] != "POST /v1/jobs/j%201/"+action+" " || !strings.Contains(out, string(state)) {
 			t.Errorf("%s asks %q, prints %q: %v", action, s.asked, out, err)
+		}
+	}
+	for action, fails := range map[string]bool{"pause": true, "resume": true, "cancel": false} {
+		s := &scripted{create: 202, body: jobIn(statestore.JobSucceeded, "")}
+		out, notes, err := runAgainst(t, s, "jobs", action, "j1")
+		if says := notes + fmt.Sprint(err); (err != nil) != fails || out != "" || !strings.Contains(says, "drain j1: the job had ended already, as succeeded") {
+			t.Errorf("%s of a job that has ended prints %q and %q: %v", action, out, notes, err)
 		}
 	}
 	s := &scripted{looks: []string{jobIn(statestore.JobRunning, ""), jobIn(statestore.JobFailed, `,"reason":"it broke"`)}}
