@@ -48,8 +48,10 @@ func (s *Store) Replace(ctx context.Context, r statestore.Replace) (statestore.R
 type write struct {
 	kind     statestore.WriteKind
 	key      statestore.SessionKey
+	digest   statestore.SessionDigest // of key
 	by       statestore.Owner
 	op       string
+	opDigest statestore.OpDigest
 	content  statestore.ContentDigest
 	handle   statestore.Presented
 	at       statestore.At
@@ -79,7 +81,7 @@ func newWrite(kind statestore.WriteKind, key statestore.SessionKey, by statestor
 	}
 	// A call that was given up may still be on its way when its caller goes on: what
 	// it sends must be its own.
-	w := &write{kind: kind, key: key, by: by, op: op, meta: bytes.Clone(meta), turns: uint64(len(turns))}
+	w := &write{kind: kind, key: key, by: by, op: op, opDigest: statestore.DigestOp(op), meta: bytes.Clone(meta), turns: uint64(len(turns))}
 	for _, t := range turns {
 		size := uint64(len(t.Value))
 		switch {
@@ -118,7 +120,9 @@ func checkOwner(o statestore.Owner) error {
 // writeContext sends the write until it is judged.
 func (s *Store) writeContext(ctx context.Context, w *write, need statestore.Requirement) (statestore.Receipt, error) {
 	w.layout = newLayout(w)
-	a, d, err := s.judge(ctx, s.newCall(w.key), w, need)
+	c := s.newCall(w.key)
+	w.digest = c.digest
+	a, d, err := s.judge(ctx, c, w, need)
 	if err != nil {
 		return statestore.Receipt{}, fmt.Errorf("write to session: %w", err)
 	}
@@ -132,6 +136,7 @@ func (s *Store) writeContext(ctx context.Context, w *write, need statestore.Requ
 	if err != nil {
 		return statestore.Receipt{}, err
 	}
+	s.lanes.images.passed(w.digest, receipt.Version)
 	return receipt, met(need, receipt)
 }
 
@@ -160,6 +165,7 @@ func (s *Store) judge(ctx context.Context, c call, w *write, need statestore.Req
 			err = s.stage(ctx, c, w)
 		case state == "restage":
 			err = s.stage(ctx, c, w)
+		case state == movedOn: // and is judged in Redis now
 		default:
 			return a, d, nil
 		}
@@ -236,8 +242,7 @@ func (w *write) pack(probe bool) []byte {
 	b = appendUint(b, millis(w.lives.Affinity), 6)
 	b = appendUint(b, millis(w.lives.Retention), 6)
 	b = appendUint(b, millis(w.lives.Tombstone), 6)
-	op := statestore.DigestOp(w.op)
-	b = append(b, op[:]...)
+	b = append(b, w.opDigest[:]...)
 	b = append(b, w.content[:]...)
 	base := uint64(0)
 	if w.base != nil {

@@ -48,6 +48,13 @@
 // what was written under it, and one that does not ends with
 // [statestore.ErrChanged] (TestTornLoadEndsWithChanged).
 //
+// # Appends that come together
+//
+// Those of different sessions that wait at the same time are one call of a function
+// on one server (TestAppendsThatComeTogether), after their chunks in one transaction
+// (TestChunksSentForNothingAreRemoved). Plain ones are worked out here, by the record
+// as it was, and stored if it still is that (TestAppendsWorkedOutLieAsJudgedOnes).
+//
 // # When memory is full
 //
 // Appends are refused as a whole, with [statestore.ErrFull]; loads, claims, moves,
@@ -57,7 +64,7 @@
 // # What the user of Redis needs
 //
 // Keys and the channel under the prefix, and of commands +@read +@write +@scripting
-// +@pubsub +@connection +info +time, and +cluster in a Cluster. Without +config|get nothing
+// +@transaction +@pubsub +@connection +info +time, and +cluster in a Cluster. Without +config|get nothing
 // is promised beyond memory; without +wait and +waitaof nothing beyond what
 // the server does anyway (TestForbiddenConfigIsNoPromise).
 package redisstore

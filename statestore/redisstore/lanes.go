@@ -29,6 +29,8 @@ type lanes struct {
 	// where the sessions lie on different servers.
 	oneServer bool
 	alone     int64 // so many calls go by themselves
+	fewest    int   // appends that are one call
+	images    *images
 	busy      atomic.Int64
 	in        chan *waiting
 	closed    <-chan struct{}
@@ -42,9 +44,15 @@ type waiting struct {
 
 // newLanes opens lanes until closed is. ctx is that of the store, not of a call: it
 // has no end.
-func newLanes(ctx context.Context, client redis.UniversalClient, closed <-chan struct{}) *lanes {
+func newLanes(ctx context.Context, client redis.UniversalClient, closed <-chan struct{}) (*lanes, error) {
 	_, oneServer := client.(*redis.Client)
-	l := &lanes{client: client, oneServer: oneServer, alone: clusterLanes, in: make(chan *waiting), closed: closed}
+	images, err := newImages()
+	if err != nil {
+		return nil, err
+	}
+	l := &lanes{
+		client: client, oneServer: oneServer, alone: clusterLanes, fewest: 2, images: images, in: make(chan *waiting), closed: closed,
+	}
 	count := clusterLanes
 	if oneServer {
 		count, l.alone = oneServerLanes, 1
@@ -52,7 +60,7 @@ func newLanes(ctx context.Context, client redis.UniversalClient, closed <-chan s
 	for range count {
 		go l.run(ctx)
 	}
-	return l
+	return l, nil
 }
 
 // Process runs the command, with others or by itself. A caller that gives up does
@@ -116,11 +124,14 @@ func (l *lanes) gather(first *waiting) []*waiting {
 func (l *lanes) send(ctx context.Context, batch []*waiting) {
 	rest, joined := batch, []*many(nil)
 	if l.oneServer {
-		rest, joined = joinAppends(ctx, batch)
+		rest, joined = l.joinAppends(ctx, batch)
 	}
 	pipe := l.client.Pipeline()
 	for _, m := range joined {
 		for _, c := range m.commands {
+			_ = pipe.Process(ctx, c)
+		}
+		for _, c := range m.reads {
 			_ = pipe.Process(ctx, c)
 		}
 	}

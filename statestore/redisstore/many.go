@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"berth/statestore"
 )
 
 // A call of many appends must not keep Redis from others for long.
@@ -19,19 +21,29 @@ const (
 // chunks are sent just before it, in one transaction with it: bytes that pass through
 // Lua cost Redis more than storing them, since it hashes each.
 type many struct {
+	images   *images
 	puts     []once // of chunks, one a session
 	commands []once // what is sent: the call of the function, alone or as the last of a transaction
-	parts    []*waiting
+	reads    []once // of records, to be remembered
+	parts    []*share
+}
+
+// share is one of many appends.
+type share struct {
+	*waiting
+	digest statestore.SessionDigest
+	next   *followUp // worked out here
+	record *once     // read after the append, to be remembered
 }
 
 // joinAppends takes the appends out of a batch and makes calls of many of them.
 // What is left goes as it came.
-func joinAppends(ctx context.Context, batch []*waiting) (rest []*waiting, joined []*many) {
+func (l *lanes) joinAppends(ctx context.Context, batch []*waiting) (rest []*waiting, joined []*many) {
 	var parts []*waiting
 	total := 0
 	flush := func() {
-		if len(parts) > 1 {
-			joined = append(joined, newMany(ctx, parts))
+		if len(parts) >= l.fewest {
+			joined = append(joined, l.newMany(ctx, parts))
 		} else {
 			rest = append(rest, parts...)
 		}
@@ -75,28 +87,44 @@ func appendOf(cmd redis.Cmder) (w writeArg, rest []any, ok bool) {
 	return w, rest, ok
 }
 
-func newMany(ctx context.Context, parts []*waiting) *many {
-	var puts []once
+func (l *lanes) newMany(ctx context.Context, waiting []*waiting) *many {
+	m := &many{images: l.images}
 	var keys, args []any
-	for _, part := range parts {
-		w, its, _ := appendOf(part.cmd)
+	var reads []once
+	for _, one := range waiting {
+		w, its, _ := appendOf(one.cmd)
 		if args == nil {
 			args = append(args, its[0])
 		}
 		its = its[1:]
-		if len(w.sizes) > 0 && !w.staged {
-			of := part.cmd.Args()[argFirstKey : argFirstKey+keyLog+1]
-			puts = append(puts, newOnce(ctx, append([]any{"hset", of[keyLog]}, w.fields(w.stream)...)...))
-			its = withoutChunks(its, w)
+		p := &share{waiting: one, digest: w.digest}
+		all := one.cmd.Args()[argFirstKey:]
+		sent := len(w.sizes) > 0 && !w.staged
+		if sent {
+			m.puts = append(m.puts, newOnce(ctx, append([]any{"hset", all[keyLog]}, w.fields(w.stream)...)...))
 		}
-		keys = append(keys, part.cmd.Args()[argFirstKey])
-		args = append(append(args, len(its)), its...)
+		image, wanted := l.images.of(p.digest)
+		if n, ok := image.follow(w.write); ok {
+			p.next, its = &n, n.args()
+			args = append(args, -len(its))
+		} else {
+			if sent {
+				its = withoutChunks(its, w)
+			}
+			if wanted || image.packed != "" { // which will be out of date
+				read := newOnce(ctx, "get", all[keyRecord])
+				p.record, reads = &read, append(reads, read)
+			}
+			args = append(args, len(its))
+		}
+		keys, args, m.parts = append(keys, all[keyRecord]), append(args, its...), append(m.parts, p)
 	}
 	call := newOnce(ctx, append(append([]any{"fcall", manyFn, len(keys)}, keys...), args...)...)
-	m := &many{puts: puts, commands: []once{call}, parts: parts}
-	if len(puts) > 0 {
-		m.commands = slices.Concat([]once{newOnce(ctx, "multi")}, puts, []once{call, newOnce(ctx, "exec")})
+	m.commands = []once{call}
+	if len(m.puts) > 0 {
+		m.commands = slices.Concat([]once{newOnce(ctx, "multi")}, m.puts, []once{call, newOnce(ctx, "exec")})
 	}
+	m.reads = reads
 	return m
 }
 
@@ -152,21 +180,50 @@ func (m *many) deliver(ctx context.Context, on processor) {
 		m.clear(ctx, on)
 	}
 	answers, ok := v.([]any)
-	for i, w := range m.parts {
-		part, is := w.cmd.(once)
+	for i, p := range m.parts {
+		cmd, is := p.cmd.(once)
 		switch {
 		case !is:
-			w.cmd.SetErr(ErrDamaged) // nobody else makes appends
+			p.cmd.SetErr(ErrDamaged) // nobody else makes appends
 		case err != nil:
-			part.SetErr(err)
+			cmd.SetErr(err)
 		case !ok || i >= len(answers):
-			part.SetErr(ErrDamaged)
+			cmd.SetErr(ErrDamaged)
 		default:
-			if err, failed := answers[i].(error); failed {
-				part.SetErr(err)
-			} else {
-				part.SetVal(answers[i])
-			}
+			m.settle(p, cmd, answers[i])
 		}
 	}
 }
+
+// settle gives a part its answer, and remembers its record.
+func (m *many) settle(p *share, cmd once, v any) {
+	if err, failed := v.(error); failed {
+		cmd.SetErr(err)
+		return
+	}
+	if p.next == nil {
+		cmd.SetVal(v)
+		if p.record != nil {
+			if packed, ok := p.record.Val().(string); ok && len(packed) >= numbersSize {
+				m.images.keep(p.digest, packed)
+			}
+		}
+		return
+	}
+	now, ok := v.(int64)
+	switch {
+	case !ok || now < 0:
+		cmd.SetErr(ErrDamaged)
+	case now == 0:
+		m.images.mistrust(p.digest)
+		cmd.SetVal([]any{movedOn})
+	default:
+		packed, receipt := p.next.stored(uint64(now))
+		m.images.keep(p.digest, packed)
+		cmd.SetVal(receipt)
+	}
+}
+
+// movedOn is the answer of an append that was worked out on a record which is no
+// longer that.
+const movedOn = "moved on"

@@ -98,6 +98,7 @@ func together(t *testing.T, s *Store, turn []byte, writers ...*writer) []*waitin
 		}
 		write.handle, write.lives, write.layout = w.handle, lives, newLayout(write)
 		c := s.newCall(w.key)
+		write.digest = c.digest
 		cmd := s.newCommand(t.Context(), appendFn, c.keys, c.args(write.args(nil)...))
 		batch[i] = &waiting{cmd: cmd, done: make(chan struct{})}
 	}

@@ -132,7 +132,7 @@ func TestForbiddenConfigIsNoPromise(t *testing.T) {
 	server := redistest.Start(t, redistest.Fsync("always"))
 	client := server.Client(t)
 	err := client.Do(t.Context(), "acl", "setuser", "berth", "on", ">secret", "~p:*", "&p:*",
-		"-@all", "+@read", "+@write", "+@scripting", "+@pubsub", "+@connection", "+info", "+time").Err()
+		"-@all", "+@read", "+@write", "+@scripting", "+@transaction", "+@pubsub", "+@connection", "+info", "+time").Err()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,8 +58,10 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 		t.options.TLSConfig = opts.TLS
 	}
 	s.client = t.client()
-	s.lanes = newLanes(context.WithoutCancel(ctx), s.client, s.closed)
-	if err := s.start(ctx); err != nil {
+	if s.lanes, err = newLanes(context.WithoutCancel(ctx), s.client, s.closed); err == nil {
+		err = s.start(ctx)
+	}
+	if err != nil {
 		_ = s.Close() // the reason to give up is told
 		return nil, fmt.Errorf("open Redis store at %s: %w", strings.Join(t.options.Addrs, ","), err)
 	}
