@@ -40,8 +40,10 @@ const declineLimit = 3
 
 // board puts one job's tasks up for workers to pull, and collects the answers. A
 // worker that lets a task hang for the patience without ever having taken one
-// does not poll, and is not asked again; neither is one that left two unanswered.
-// A release that is not answered counts for nothing there: the turn goes on.
+// does not poll, and is not asked again; neither is one that left two unanswered,
+// one after the other, and answered nothing else meanwhile: who is only slow is not
+// passive, however many questions it has at once. A release that is not answered counts for nothing there: the turn goes on. One that
+// is known to have polled for nothing lately is not waited for at all (silence.go).
 type board struct {
 	store    taskStore
 	job      string
@@ -49,10 +51,13 @@ type board struct {
 	gone     func(statestore.Owner) bool // that boot of a worker is no more
 
 	mu       sync.Mutex
-	open     map[string]hanging        // by task id
-	polls    map[statestore.Owner]bool // has taken a task of this job
-	misses   map[statestore.Owner]int  // tasks left unanswered, in a row
+	open     map[string]hanging             // by task id
+	polls    map[statestore.Owner]bool      // has taken a task of this job
+	misses   map[statestore.Owner]int       // tasks left unanswered, in a row
+	last     map[statestore.Owner]time.Time // when it answered, or a miss was counted
 	passive  map[statestore.Owner]bool
+	presumed map[statestore.Owner]bool // not to poll
+	silent   func(statestore.Owner) bool
 	declines map[duty]int // in a row; far below 0 for what was done once
 	looking  bool
 	next     *posting // that more tasks can join
@@ -82,7 +87,9 @@ func newBoard(store taskStore, job string, patience time.Duration, gone func(sta
 		open:     map[string]hanging{},
 		polls:    map[statestore.Owner]bool{},
 		misses:   map[statestore.Owner]int{},
+		last:     map[statestore.Owner]time.Time{},
 		passive:  map[statestore.Owner]bool{},
+		presumed: map[statestore.Owner]bool{},
 		declines: map[duty]int{},
 		posts:    make(chan struct{}, 1),
 	}
@@ -95,12 +102,19 @@ func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration
 	if within <= 0 || b.spares(t.For, t.Kind) {
 		return answerNone, nil
 	}
+	if first, silent := b.presume(t.For); silent {
+		if first {
+			b.invite(ctx, t, within)
+		}
+		return answerNone, nil
+	}
 	t.Job = b.job
 	answered := b.register(ctx, &t)
 	defer b.unregister(t.ID)
 	if err := b.put(ctx, t, within); err != nil {
 		return answerNone, fmt.Errorf("ask %s to %s: %w", t.For.Instance, t.Kind, err)
 	}
+	asked := time.Now()
 	end, patience := time.NewTimer(within), time.NewTimer(b.patience)
 	defer end.Stop()
 	defer patience.Stop()
@@ -115,12 +129,12 @@ func (b *board) ask(ctx context.Context, t statestore.Task, within time.Duration
 			return got, nil
 		case <-patience.C:
 			if !b.hasPolled(t.For) {
-				b.missed(t.For, true)
+				b.never(t.For)
 				return answerNone, nil
 			}
 		case <-end.C:
 			if t.Kind != statestore.TaskRelease {
-				b.missed(t.For, false)
+				b.missed(t.For, asked)
 			}
 			return answerNone, nil
 		case <-ctx.Done():
@@ -142,7 +156,7 @@ func verdict(r statestore.TaskResult) answer {
 func (b *board) isPassive(w statestore.Owner) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.passive[w]
+	return b.passive[w] || b.presumed[w]
 }
 
 func (b *board) hasPolled(w statestore.Owner) bool {
@@ -156,7 +170,7 @@ func (b *board) spares(w statestore.Owner, kind statestore.TaskKind) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	// A target that declines to prewarm may mean this session only.
-	return b.passive[w] || kind != statestore.TaskPrewarm && b.declines[duty{w, kind}] >= declineLimit
+	return b.passive[w] || b.presumed[w] || kind != statestore.TaskPrewarm && b.declines[duty{w, kind}] >= declineLimit
 }
 
 // answers reports whether a worker may let go of a session when it is asked to.
@@ -166,6 +180,7 @@ func (b *board) heard(d duty, a answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.misses, d.of)
+	b.last[d.of] = time.Now()
 	switch a {
 	case answerRefused:
 		b.declines[d]++
@@ -174,11 +189,25 @@ func (b *board) heard(d duty, a answer) {
 	}
 }
 
-func (b *board) missed(w statestore.Owner, never bool) {
+// never says that a worker does not poll.
+func (b *board) never(w statestore.Owner) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.misses[w]++
-	b.passive[w] = never || b.misses[w] >= 2
+	b.passive[w] = true
+}
+
+// missed says that a question which was asked then was left unanswered. Questions that
+// hang at the same time are one miss.
+func (b *board) missed(w statestore.Owner, asked time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last[w].After(asked) {
+		return
+	}
+	b.last[w] = time.Now()
+	if b.misses[w]++; b.misses[w] >= 2 {
+		b.passive[w] = true
+	}
 }
 
 // register waits for the answer to a task; the first to wait begins to look.

@@ -73,7 +73,10 @@ func onePass(steps []step, pace *Pace, handOffs int) (first []step, asked int) {
 func beyond(n, perSecond float64) bool { return perSecond > 0 && n > 0 && n >= passTime*perSecond }
 
 // fill puts into a question what the holding knows.
-func (w *work) fill(q *question, at time.Time) {
+func (w *work) fill(ctx context.Context, q *question, at time.Time) {
+	if w.o.Silent != nil {
+		w.mover.board.learn(w.o.Silent(ctx))
+	}
 	w.unseen.fade(at)
 	q.snapshot, q.grace, q.idleBelow = w.o.Snapshot(w.job.Pool), w.grace, w.prewarm.idleBelow()
 	q.placed, q.refused, q.budget = w.unseen.load, w.refused, ^uint64(0)

@@ -96,7 +96,7 @@ func (b *rebalance) act(ctx context.Context) (end statestore.JobState, wait time
 	}
 	b.version.Store(fleet.Version)
 	q := shift{target: b.order.Target}
-	b.fill(&q.question, time.Now())
+	b.fill(ctx, &q.question, time.Now())
 	var p plan
 	var left int
 	if b.named != nil {

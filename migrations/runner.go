@@ -33,6 +33,10 @@ type Options struct {
 	Pools         func() []string
 	AutoRebalance func(pool string) time.Duration
 
+	// Silent, when it is given, reads which boots certainly do not poll for tasks: they
+	// are not waited for. nil for nothing known.
+	Silent func(ctx context.Context) func(statestore.Owner) bool
+
 	// LongestHint is how long any process may go on naming an instance after it
 	// stopped being the owner: valid_ms and the TTL of the binding cache. Default
 	// 12 s.

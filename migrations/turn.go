@@ -46,7 +46,7 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 	if len(now.sessions) == 0 {
 		d.keeper.wait(time.Time{})
 	} else {
-		p := makePlan(d.question(now))
+		p := makePlan(d.question(ctx, now))
 		if sum(p.failed) == len(now.sessions) {
 			return d.partial(now), 0, nil
 		}
@@ -66,12 +66,12 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 }
 
 // question puts what was seen into words for the planner.
-func (d *drain) question(now *view) question {
+func (d *drain) question(ctx context.Context, now *view) question {
 	q := question{
 		sessions: now.sessions, mode: d.spec.Mode, avoid: d.spec.Avoid,
 		cold: !time.Now().Before(d.endgame) && d.spec.AtDeadline == DeadlineCommit,
 	}
-	d.fill(&q, now.at)
+	d.fill(ctx, &q, now.at)
 	for _, s := range d.sources {
 		q.sources = append(q.sources, s.owner.Instance)
 	}

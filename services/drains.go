@@ -17,6 +17,7 @@ func (s *Server) migrationOptions() migrations.Options {
 		Holder: s.options.Process, Lease: s.options.JobLease, Logger: s.log,
 		LongestHint: s.options.HintValid + s.options.CacheTTL,
 		Snapshot:    s.snapshotOf,
+		Silent:      s.silent,
 		Lifetimes:   func(pool string) statestore.Lifetimes { return s.policyOf(pool).lifetimes },
 		Require:     func(pool string) statestore.Requirement { return s.policyOf(pool).require },
 

@@ -16,6 +16,7 @@ const beatTasks = 8
 // task that was handed out and never answered is open again, and no event says so.
 type taskLooks struct {
 	recheck time.Duration
+	began   time.Time
 
 	mu sync.Mutex
 	of map[string]*taskLook // by instance
@@ -28,7 +29,7 @@ type taskLook struct {
 }
 
 func newTaskLooks(recheck time.Duration) *taskLooks {
-	return &taskLooks{recheck: recheck, of: map[string]*taskLook{}}
+	return &taskLooks{recheck: recheck, began: time.Now(), of: map[string]*taskLook{}}
 }
 
 // begin returns the look to make, nil if there is nothing to find.

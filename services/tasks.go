@@ -57,6 +57,8 @@ func (s *Server) pollTasks(ctx context.Context, in *pollTasksInput) (*pollTasksO
 	if _, err := s.fleet.instance(ctx, by); err != nil {
 		return nil, err
 	}
+	s.heard(by)
+	defer s.heard(by)
 	out := &pollTasksOutput{CacheControl: "no-store"}
 	out.Body.Tasks = []taskBody{}
 	err = s.await(ctx, taskTopic(in.ID), wait, func() (bool, error) {
@@ -155,6 +157,7 @@ func (s *Server) answerTask(ctx context.Context, in *answerTaskInput) (*struct{}
 	if err != nil {
 		return nil, fmt.Errorf("answer a task of instance %s: %w", in.ID, err)
 	}
+	s.heard(by)
 	if kv == nil || task.Kind == statestore.TaskForget {
 		return nil, nil
 	}
