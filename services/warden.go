@@ -32,6 +32,8 @@ type warden struct {
 	circuits map[statestore.Owner]*circuit
 	ramps    map[string]*routing.Ramp // by pool
 	trials   int                      // granted so far: replicas take turns
+
+	displaced map[statestore.Owner]time.Duration // since when it is known of these
 }
 
 // circuit is a breaker, and how many heartbeats it was told of.
@@ -86,6 +88,7 @@ func (w *warden) round(ctx context.Context) error {
 	policies := w.policies(&view)
 	news, processes := w.ledger.read(notes)
 	verdicts := w.judgeHealth(ctx, &view, policies, news)
+	w.hear(&view, news, verdicts)
 	w.judgeBreakers(&view, policies, news, processes, verdicts)
 	w.pace(&view, policies, verdicts)
 	return w.publish(ctx, lease, &view, verdicts)
@@ -100,6 +103,7 @@ func (w *warden) holds(token uint64) {
 	}
 	w.token, w.ledger = token, ledger{}
 	w.circuits, w.ramps = map[statestore.Owner]*circuit{}, map[string]*routing.Ramp{}
+	w.displaced = nil
 }
 
 // policies are those in force for the pools of a view: as the fleet's image has them
@@ -164,6 +168,32 @@ func (w *warden) judgeHealth(
 		verdicts[in.Owner()] = v
 	}
 	return verdicts
+}
+
+// hear ends the displacement of those whose writes are accepted: that is the boot
+// itself, where a good probe or a request served may be the other at its address.
+// Writes of before are not counted: notes tell of them a little late.
+func (w *warden) hear(
+	view *statestore.FleetView, news map[statestore.Owner]tally, verdicts map[statestore.Owner]statestore.Verdict,
+) {
+	before, now := w.displaced, w.now()
+	w.displaced = map[statestore.Owner]time.Duration{}
+	for i := range view.Instances {
+		if !view.Instances[i].Displaced {
+			continue
+		}
+		who := view.Instances[i].Owner()
+		since, known := before[who]
+		if !known {
+			since = now
+		}
+		if w.displaced[who] = since; now-since >= tallyLife && news[who][tallyWrites] > 0 {
+			v := verdicts[who]
+			v.Heard = true
+			verdicts[who] = v
+			delete(w.displaced, who)
+		}
+	}
 }
 
 // mostTold bounds how often one report is repeated to a state machine: a storm of

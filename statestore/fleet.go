@@ -57,6 +57,9 @@ type Verdict struct {
 	// Gained is what it was given of the key space by joining lately, in millionths:
 	// at least all of the last minute.
 	Gained int `json:"gained,omitempty"`
+	// Heard says that the boot gave a sign of life since it was displaced, which ends
+	// that. It is told and not kept: no instance has it.
+	Heard bool `json:"-"`
 }
 
 // InstanceSpec is what a worker tells at registration.
@@ -190,10 +193,13 @@ func (i *Instance) Hear(b *Heartbeat) bool {
 	return changed
 }
 
-// Judge gives the instance a verdict, and reports whether it is another one.
+// Judge gives the instance a verdict, and reports whether that changes anything.
 func (i *Instance) Judge(v Verdict, now Millis) bool {
+	changed := v.Heard && i.Displaced
+	i.Displaced = i.Displaced && !v.Heard
+	v.Heard = false
 	if v == i.Verdict {
-		return false
+		return changed
 	}
 	if v.Health != i.Health {
 		i.DownSince = 0
@@ -238,7 +244,8 @@ type Fleet interface {
 	// Register adds an instance, updates it when the incarnation is the present
 	// one, and begins a new life (warming, no beats, no override lost) when it
 	// is another. Those of others that still have the same address and rank are
-	// displaced with it, until a heartbeat or a registration of their own.
+	// displaced with it, until a heartbeat or a registration of their own, or a
+	// verdict that they were heard of.
 	Register(ctx context.Context, spec InstanceSpec, others ...Owner) (Instance, error)
 	// Heartbeats counts beats in their order, and answers each. It is one write of
 	// a few bytes a beat, whatever else an instance has. After an error some of

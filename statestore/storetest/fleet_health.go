@@ -149,6 +149,39 @@ func fleetDisplaces(w *world) {
 	_, err = w.store.Register(w.ctx, at("e", 0), stale, a.Owner())
 	w.ok("register e", err)
 	displaced("e comes, and others are not as they were said to be")
+	take(rebooted)
+	displaced("b registers again", "e")
+	fleetHeard(w, "e")
+	displaced("e is heard of otherwise")
+}
+
+// fleetHeard: the holder of the health lease, and nobody who was it, ends a
+// displacement.
+func fleetHeard(w *world, id string) {
+	w.Helper()
+	lease, err := w.store.AcquireLease(w.ctx, "health", "one", time.Hour)
+	w.ok("lease", err)
+	i, before := w.instance(id), w.fleet()
+	judge := func(l statestore.Lease, heard bool) error {
+		v := i.Verdict
+		v.Heard = heard
+		return w.store.SetVerdicts(w.ctx, l, map[statestore.Owner]statestore.Verdict{i.Owner(): v})
+	}
+	old := lease
+	old.Token--
+	w.ok("judge", judge(lease, false))
+	refusedByLease(w, judge(old, true), lease.Token)
+	equal(w, "what is known of "+id, w.instance(id), i)
+	equal(w, "the version", w.fleet().Version, before.Version)
+	w.ok("judge", judge(lease, true))
+	after := w.fleet()
+	if after.Members <= before.Members {
+		w.Fatal("members did not change")
+	}
+	i.Displaced = false
+	equal(w, "what is known of "+id, w.instance(id), i)
+	w.ok("judge again", judge(lease, true))
+	equal(w, "the version", w.fleet().Version, after.Version)
 }
 
 func fleetGone(w *world) {
