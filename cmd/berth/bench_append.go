@@ -24,7 +24,7 @@ import (
 // benchAppendCmd measures writes on Redis.
 type benchAppendCmd struct {
 	BenchFlags `embed:""`
-	Store      string `required:"" env:"BERTH_STORE" help:"redis:// URL; its keys under berth-bench: are written and removed."`
+	Store      string `required:"" help:"redis:// URL; its keys under berth-bench: are written and removed."`
 	Bytes      int    `default:"4096" help:"Size of a turn."`
 }
 

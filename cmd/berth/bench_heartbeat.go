@@ -27,7 +27,7 @@ type benchHeartbeatCmd struct {
 	Rate      float64       `default:"1" help:"Heartbeats a second of each."`
 	Warmup    time.Duration `default:"2s" help:"Time before the measured one."`
 	For       time.Duration `default:"10s" help:"Measured time."`
-	Store     string        `env:"BERTH_STORE" help:"redis:// URL of a single server, whose keys under berth-bench: are written and removed (default: an embedded store that is removed afterwards)."`
+	Store     string        `help:"redis:// URL of a single server, whose keys under berth-bench: are written and removed (default: an embedded store that is removed afterwards)."`
 	JSON      bool          `help:"Print JSON for scripts."`
 }
 
@@ -89,7 +89,7 @@ func (c *benchHeartbeatCmd) Run(ctx context.Context, std *streams) (err error) {
 		return err
 	}
 	answer := `{"incarnation":"00112233445566778899aabbccddeeff","state":"ready","tasks":[],"next_ms":2000,"lease_ms":15000}`
-	bare, err := c.measure(ctx, std, "bare", func() (*child, error) { return startChild(ctx, "bench", "bare", "--answer="+answer) })
+	bare, err := c.measure(ctx, std, "the bare handler", func() (*child, error) { return startChild(ctx, "bench", "bare", "--answer="+answer) })
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (c *benchHeartbeatCmd) measure(ctx context.Context, std *streams, name stri
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
-	beaters, err := c.enlist(ctx, std, server.addr)
+	beaters, err := c.enlist(ctx, std, name, server.addr)
 	defer func() {
 		for _, b := range beaters {
 			err = errors.Join(err, b.Close())
@@ -164,8 +164,8 @@ func (c *benchHeartbeatCmd) measure(ctx context.Context, std *streams, name stri
 }
 
 // enlist registers the fleet, every instance over the connection that it keeps.
-func (c *benchHeartbeatCmd) enlist(ctx context.Context, std *streams, addr string) ([]*beater, error) {
-	bar := progress.New(std.err, "registering instances", c.Instances)
+func (c *benchHeartbeatCmd) enlist(ctx context.Context, std *streams, name, addr string) ([]*beater, error) {
+	bar := progress.New(std.err, "registering instances with "+name, c.Instances)
 	defer bar.Done()
 	beaters := make([]*beater, c.Instances)
 	group, ctx := errgroup.WithContext(ctx)

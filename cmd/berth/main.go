@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -88,11 +89,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return exitedWith(exited) // help or version was printed
 	}
 	if err != nil {
-		return fmt.Errorf("%w; see berth -h", err)
+		return fmt.Errorf("%w; see berth -h", worded(err))
 	}
 	logRedis(slog.New(slog.DiscardHandler)) // other commands than serve return what they cannot do
 	command.BindTo(ctx, (*context.Context)(nil))
 	return command.Run(&streams{out: stdout, err: stderr})
+}
+
+// worded says a mistake on the command line in an operator's words where the
+// parser's own are about itself.
+func worded(err error) error {
+	says := strings.Replace(err.Error(), " (short flag)", "", 1)
+	var mistake *kong.ParseError
+	if name, found := strings.CutPrefix(says, "unexpected argument "); found && errors.As(err, &mistake) && !strings.Contains(name, ", ") {
+		switch at := mistake.Context.Selected(); {
+		case at == nil:
+			says = "there is no command " + name
+		case !at.Leaf():
+			says = at.FullPath() + " has no command " + name
+		}
+	}
+	if says == err.Error() {
+		return err
+	}
+	return errors.New(says)
 }
 
 func exitedWith(code int) error {

@@ -95,6 +95,9 @@ func TestEveryFlagHasAVariable(t *testing.T) {
 		"berth drain --at-deadline":       "BERTH_DRAIN_AT_DEADLINE",
 		"berth sim-worker --listen":       "BERTH_SIM_WORKER_LISTEN",
 		"berth bench route --connections": "BERTH_BENCH_ROUTE_CONNECTIONS",
+		"berth bench append --store":      "BERTH_BENCH_APPEND_STORE",
+		"berth bench heartbeat --store":   "BERTH_BENCH_HEARTBEAT_STORE",
+		"berth bench drain --store":       "BERTH_BENCH_DRAIN_STORE",
 	} {
 		if of[flag] != want {
 			t.Errorf("%s has the variable %q, want %s", flag, of[flag], want)
@@ -157,6 +160,9 @@ func TestMistakesAreErrors(t *testing.T) {
 	for _, tt := range []struct{ line, says string }{
 		{"", "expected one of"},
 		{"drian", `did you mean "drain"`},
+		{"nope", "there is no command nope;"},
+		{"bench nope", "berth bench has no command nope;"},
+		{"serve --store-max-bytes -5", `got "-5"; perhaps try --store-max-bytes="-5"`},
 		{"serve --cache-ttl soon", "--cache-ttl"},
 		{"serve --log-format xml", "--log-format"},
 		{"serve --log-level loud", "--log-level"},
@@ -207,6 +213,7 @@ func TestValuesThatMakeNoSense(t *testing.T) {
 		"serve --listen 0.0.0.0:0 --store " + t.TempDir():    "--tokens",
 		"serve --listen nowhere --store " + t.TempDir():      "listen address",
 		"serve --tokens no-such-file --store " + t.TempDir(): "no-such-file",
+		"serve --store-max-bytes=-5 --store " + t.TempDir():  "--store-max-bytes",
 		"sim-worker --id i1 --berth not-a-url":               "base URL",
 		"route s --berth ://":                                "berth URL",
 	} {

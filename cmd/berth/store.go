@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,9 @@ type serverStore = statestore.Store
 
 // openStore opens the backend that the flag names.
 func openStore(ctx context.Context, f StoreFlag) (statestore.Store, error) {
+	if f.StoreMaxBytes < 0 {
+		return nil, errors.New("--store-max-bytes: want a positive number, or 0 for what the disk holds")
+	}
 	if strings.Contains(f.Store, "://") {
 		return redisstore.Open(ctx, f.Store, redisstore.Options{
 			Prefix: f.RedisPrefix, Partitions: f.RedisPartitions, AllowEviction: f.AllowEviction,
