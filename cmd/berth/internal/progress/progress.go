@@ -1,5 +1,5 @@
 // Package progress shows how far long work has come: as a bar where a person
-// watches, as a line every tenth of the way where a log is written.
+// watches, as a line now and then and one at its end where a log is written.
 package progress
 
 import (
@@ -13,6 +13,10 @@ import (
 	"golang.org/x/term"
 )
 
+// between is the least time between two lines in a log, of a tenth of the way or
+// more each.
+const between = 3 * time.Second
+
 // Bar is one piece of work. It is safe for concurrent use, and never fails: a bar
 // that cannot be drawn harms nothing.
 type Bar struct {
@@ -22,12 +26,14 @@ type Bar struct {
 	what  string
 	total int
 	done  int
-	shown int // tenths
+	shown int       // tenths, in the last line
+	last  time.Time // of a line, or the beginning
+	told  bool      // the last line tells how it is
 }
 
 // New begins work of total steps; 0 is not known yet.
 func New(out io.Writer, what string, total int) *Bar {
-	b := &Bar{out: out, what: what, total: total}
+	b := &Bar{out: out, what: what, total: total, last: time.Now()}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a descriptor fits
 		if total == 0 {
 			total = -1
@@ -59,11 +65,24 @@ func (b *Bar) set(done, total int) {
 		}
 		_ = b.bar.Set(done)
 	}
-	b.done, b.total = done, total
-	if tenths := 10 * done / max(1, total); b.bar == nil && total > 0 && tenths > b.shown {
-		b.shown = tenths
-		_, _ = fmt.Fprintf(b.out, "%s: %d of %d\n", b.what, done, total)
+	if done < b.done {
+		b.shown = 0 // the next part of the work
 	}
+	b.told = b.told && done == b.done && total == b.total
+	b.done, b.total = done, total
+	if tenths := 10 * done / max(1, total); tenths > b.shown && time.Since(b.last) >= between {
+		b.shown = tenths
+		b.line()
+	}
+}
+
+// line writes how it is to a log.
+func (b *Bar) line() {
+	if b.bar != nil || b.total == 0 || b.told {
+		return
+	}
+	b.told, b.last = true, time.Now()
+	_, _ = fmt.Fprintf(b.out, "%s: %d of %d\n", b.what, b.done, b.total)
 }
 
 // Describe changes what is said beside the bar.
@@ -86,11 +105,14 @@ func (b *Bar) Println(line string) {
 	_, _ = fmt.Fprintln(b.out, line)
 }
 
-// Done takes the bar away.
+// Done takes the bar away, or writes the last line. A further call does nothing.
 func (b *Bar) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.bar != nil {
 		_ = b.bar.Finish()
+	}
+	if b.done > 0 {
+		b.line()
 	}
 }
