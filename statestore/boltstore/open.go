@@ -41,6 +41,10 @@ func open(path string, opts Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create its directory: %w", err)
 	}
+	// Open creates a file that is not there; one that is there and empty was made by
+	// somebody else, or had its bytes taken.
+	info, err := os.Stat(path)
+	empty := err == nil && info.Size() == 0
 	db, err := openFile(path, opts)
 	if err != nil {
 		return nil, err
@@ -55,7 +59,15 @@ func open(path string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	c, f := newClock(readingOf(opts.Clock), floor), newFeed()
-	return &Store{db: db, clock: c, feed: f, commits: newCommitter(db, c, f)}, nil
+	return &Store{db: db, clock: c, feed: f, commits: newCommitter(db, c, f), warnings: warnings(path, empty)}, nil
+}
+
+// warnings are what whoever starts the store ought to know.
+func warnings(path string, empty bool) []string {
+	if !empty {
+		return nil
+	}
+	return []string{path + " was there with 0 bytes, and is a new store: if it held sessions, stop and put a copy back"}
 }
 
 // openFile opens the database. The list of free pages is rebuilt at the start

@@ -31,6 +31,8 @@ type Store struct {
 	commits *committer
 	notes   notes
 	fleet   roster.Cache
+
+	warnings []string // of Open, for people
 }
 
 var _ statestore.Store = (*Store)(nil)
@@ -41,7 +43,7 @@ func (s *Store) Describe(ctx context.Context) (statestore.Description, error) {
 	if err != nil {
 		return statestore.Description{}, err
 	}
-	return statestore.Description{Backend: "bolt", Durability: statestore.LevelFsynced, Partitions: 1}, nil
+	return statestore.Description{Backend: "bolt", Durability: statestore.LevelFsynced, Partitions: 1, Warnings: s.warnings}, nil
 }
 
 // Close answers the writes that were accepted and closes the file. Every later

@@ -40,6 +40,33 @@ func TestOpenMakesAPrivateFile(t *testing.T) {
 	}
 }
 
+// A file that lost its bytes opens as a new store, and whoever starts it is told. One
+// that Open makes itself, or that holds a store, is nothing to speak of.
+func TestAnEmptyFileIsSpokenOf(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store")
+	warned := func() []string {
+		t.Helper()
+		s := openAt(t, path, Options{})
+		about, err := s.Describe(t.Context())
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return about.Warnings
+	}
+	for _, when := range []string{"new", "there"} {
+		if got := warned(); len(got) != 0 {
+			t.Errorf("a store that is %s: %q", when, got)
+		}
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := warned(); len(got) != 1 || !strings.Contains(got[0], path+" was there with 0 bytes") {
+		t.Errorf("a store that lost its bytes: %q", got)
+	}
+}
+
 func TestForeignFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	write := func(b []byte) func(t *testing.T, path string) {
