@@ -31,6 +31,9 @@ type berth struct {
 	args []string
 	log  *journal
 
+	path string   // of a program of the test's own, "" for the one of all tests
+	env  []string // in addition
+
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
 }
@@ -81,12 +84,15 @@ var trouble = regexp.MustCompile(`(?m)^.*(panic|DATA RACE|fatal error|goroutine 
 
 // start runs the program and returns when it serves.
 func (b *berth) start(ctx context.Context) error {
-	path, err := build()
+	path, err := b.path, error(nil)
+	if path == "" {
+		path, err = build()
+	}
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(path, b.args...)
-	cmd.Dir, cmd.Env, cmd.Stderr, cmd.Stdout = b.dir, cleanEnv(), b.log, b.log
+	cmd.Dir, cmd.Env, cmd.Stderr, cmd.Stdout = b.dir, append(cleanEnv(), b.env...), b.log, b.log
 	dieWithParent(cmd)
 	serving := b.log.mark()
 	started, exited := make(chan error, 1), make(chan struct{})
