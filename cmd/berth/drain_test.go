@@ -141,6 +141,7 @@ func TestLists(t *testing.T) {
 		`{"id":"i2","pool":"p","state":"warming"}]}`
 	const route = `{"instance":"i1","address":"10.0.0.1:80","reason":"failover","jump":true,"previous":"i9","epoch":7,"version":3,"degraded":"panic",` +
 		`"fallbacks":[{"instance":"i2","address":"10.0.0.2:80"}]}`
+	const silent = `{"instances":[{"id":"i1","state":"ready","last_heartbeat_ms":6100},{"id":"i2","state":"down"}]}`
 	jobs := `{"jobs":[` + jobIn(statestore.JobRunning, "") + `]}`
 	for _, tt := range []struct {
 		args   []string
@@ -148,22 +149,24 @@ func TestLists(t *testing.T) {
 		says   []string
 		asks   string
 	}{
-		{[]string{"instances", "--pool", "a b"}, instances, []string{"i1", "10.0.0.1:80", "1.2s ago", "never"}, "GET /v1/instances?pool=a+b "},
+		{[]string{"instances", "--pool", "a b"}, instances, []string{"i1", "10.0.0.1:80", "1.2s ago\n", "never"}, "GET /v1/instances?pool=a+b "},
+		{[]string{"instances"}, silent, []string{"6.1s ago, overdue\n", "never\n", "every heartbeat is overdue"}, "GET /v1/instances?pool= "},
+		{[]string{"instances", "--overdue-after", "7s"}, silent, []string{"6.1s ago\n"}, "GET /v1/instances?pool= "},
 		{[]string{"jobs"}, jobs, []string{"j1", "running", "4"}, "GET /v1/jobs "},
 		{
 			[]string{"route", "s 1", "--pool", "p", "--key", "k", "--exclude", "i9:busy", "--fallbacks", "1"}, route,
-			[]string{"i1  10.0.0.1:80  (failover)  leaves i9  degraded: panic", "epoch 7, version 3", "then i2  10.0.0.2:80"},
+			[]string{"i1  10.0.0.1:80  (failover)  last served by i9  degraded: panic", "epoch 7, version 3", "then i2  10.0.0.2:80"},
 			"GET /route?exclude=i9%3Abusy&fallbacks=1&key=k&pool=p&session=s+1 ",
 		},
 	} {
 		s := &scripted{looks: []string{tt.answer}}
-		out, _, err := runAgainst(t, s, tt.args...)
+		out, notes, err := runAgainst(t, s, tt.args...)
 		if err != nil {
 			t.Fatalf("berth %v: %v", tt.args, err)
 		}
 		for _, says := range tt.says {
-			if !strings.Contains(out, says) {
-				t.Errorf("berth %v prints\n%s, want %q", tt.args, out, says)
+			if !strings.Contains(out+notes, says) {
+				t.Errorf("berth %v prints\n%s%s, want %q", tt.args, out, notes, says)
 			}
 		}
 		if s.asked[0] != tt.asks {
@@ -171,6 +174,22 @@ func TestLists(t *testing.T) {
 		}
 		if out, _, err = runAgainst(t, s, append(tt.args, "--json")...); err != nil || strings.TrimSpace(out) != tt.answer {
 			t.Errorf("berth %v --json prints %q: %v", tt.args, out, err)
+		}
+	}
+}
+
+// An instance is closed for new sessions and opened again, also after a drain.
+func TestCordonOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	for action, state := range map[string]string{"cordon": "cordoned", "uncordon": "ready"} {
+		s := &scripted{create: 200, body: fmt.Sprintf(`{"state":%q}`, state)}
+		out, _, err := runAgainst(t, s, action, "i 1")
+		if err != nil || out != "i 1: "+state+"\n" || s.asked[0] != "POST /v1/instances/i%201/"+action+" " {
+			t.Errorf("%s asks %q, prints %q: %v", action, s.asked, out, err)
+		}
+		s = &scripted{create: 409, body: `{"code":"wrong_state","status":409,"detail":"it is warming"}`}
+		if _, _, err := runAgainst(t, s, action, "i1"); err == nil || !strings.Contains(err.Error(), "it is warming") {
+			t.Errorf("a refused %s: %v", action, err)
 		}
 	}
 }

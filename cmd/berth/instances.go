@@ -17,8 +17,9 @@ import (
 // instancesCmd lists the fleet.
 type instancesCmd struct {
 	RemoteFlags `embed:""`
-	Pool        string `help:"Only of this pool."`
-	Cheapest    int    `placeholder:"N" help:"Only the N that are cheapest to drain, with what that costs: for who has to scale in."`
+	Pool        string        `help:"Only of this pool."`
+	Overdue     time.Duration `name:"overdue-after" default:"6s" help:"Age of the last heartbeat from which it is marked; best as long as --suspect-after of berth serve."`
+	Cheapest    int           `placeholder:"N" help:"Only the N that are cheapest to drain, with what that costs: for who has to scale in."`
 }
 
 type instanceAnswer struct {
@@ -51,19 +52,35 @@ func (c *instancesCmd) Run(ctx context.Context, std *streams) error {
 	if c.Cheapest > 0 {
 		return c.cheapest(ctx, std, answer)
 	}
-	return show(std, c.JSON, answer, func(out io.Writer, list *instanceList) error {
-		w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-		fmt.Fprintln(w, "INSTANCE\tPOOL\tSTATE\tADDRESS\tWEIGHT\tSESSIONS\tRUNNING\tWAITING\tLAST HEARTBEAT")
-		for _, i := range list.Instances {
-			beat := "never"
-			if i.BeatMS != nil {
-				beat = (time.Duration(*i.BeatMS) * time.Millisecond).Round(100*time.Millisecond).String() + " ago"
+	return show(std, c.JSON, answer, func(out io.Writer, list *instanceList) error { return c.table(out, std.err, list) })
+}
+
+// table prints the instances, and a note if all of them have fallen silent: Berth
+// then doubts itself and leaves every state as it was, so that the states alone look
+// as if nothing had happened.
+func (c *instancesCmd) table(out, notes io.Writer, list *instanceList) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "INSTANCE\tPOOL\tSTATE\tADDRESS\tWEIGHT\tSESSIONS\tRUNNING\tWAITING\tLAST HEARTBEAT")
+	beating, overdue := 0, 0
+	for k := range list.Instances {
+		i := &list.Instances[k]
+		beat := "never"
+		if i.BeatMS != nil {
+			age := time.Duration(*i.BeatMS) * time.Millisecond
+			beat = age.Round(100*time.Millisecond).String() + " ago"
+			beating++
+			if age > c.Overdue {
+				overdue++
+				beat += ", overdue"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n",
-				i.ID, i.Pool, i.State, i.Address, i.Weight, i.Sessions, i.Running, i.Waiting, beat)
 		}
-		return w.Flush()
-	})
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n",
+			i.ID, i.Pool, i.State, i.Address, i.Weight, i.Sessions, i.Running, i.Waiting, beat)
+	}
+	if overdue > 0 && overdue == beating {
+		fmt.Fprintln(notes, "berth: every heartbeat is overdue: while none comes in, states stay as they were")
+	}
+	return w.Flush()
 }
 
 // askedAtOnce is how many instances are asked for their cost at once.

@@ -49,6 +49,8 @@ type commands struct {
 	Demo      demoCmd      `cmd:"" help:"Show the main job: one session's life, then a production trace beside other policies."`
 	Route     routeCmd     `cmd:"" help:"Ask where a session's next request should go."`
 	Instances instancesCmd `cmd:"" help:"List instances."`
+	Cordon    cordonCmd    `cmd:"" help:"Give an instance no new sessions; those it has stay."`
+	Uncordon  uncordonCmd  `cmd:"" help:"Give an instance sessions again, after a cordon or a drain."`
 	Drain     drainCmd     `cmd:"" help:"Move every session off instances, and wait until they are safe to stop."`
 	Rebalance rebalanceCmd `cmd:"" help:"Move sessions off instances that are over their bound."`
 	Jobs      jobsCmd      `cmd:"" help:"List, follow, pause, resume and cancel jobs."`

@@ -50,7 +50,7 @@ func (c *routeCmd) Run(ctx context.Context, std *streams) error {
 	return show(std, c.JSON, answer, func(out io.Writer, a *routeAnswer) error {
 		fmt.Fprintf(out, "%s  %s  (%s)", a.Instance, a.Address, a.Reason)
 		if a.Jump {
-			fmt.Fprintf(out, "  leaves %s", a.Previous)
+			fmt.Fprintf(out, "  last served by %s", a.Previous)
 		}
 		if a.Degraded != "" {
 			fmt.Fprintf(out, "  degraded: %s", a.Degraded)
@@ -60,5 +60,38 @@ func (c *routeCmd) Run(ctx context.Context, std *streams) error {
 			fmt.Fprintf(out, "then %s  %s\n", f.Instance, f.Address)
 		}
 		return nil
+	})
+}
+
+// InstanceArg names an instance.
+type InstanceArg struct {
+	RemoteFlags `embed:""`
+	Instance    string `arg:"" help:"Id of the instance."`
+}
+
+type (
+	cordonCmd   struct{ InstanceArg }
+	uncordonCmd struct{ InstanceArg }
+)
+
+// Run closes an instance for new sessions.
+func (c *cordonCmd) Run(ctx context.Context, std *streams) error {
+	return c.change(ctx, std, "cordon")
+}
+
+// Run opens an instance that was cordoned or drained.
+func (c *uncordonCmd) Run(ctx context.Context, std *streams) error {
+	return c.change(ctx, std, "uncordon")
+}
+
+// change opens or closes the instance, and prints the state that it is in then.
+func (c *InstanceArg) change(ctx context.Context, std *streams, action string) error {
+	answer, err := c.call(ctx, "POST", "/v1/instances/"+url.PathEscape(c.Instance)+"/"+action, nil)
+	if err != nil {
+		return err
+	}
+	return show(std, c.JSON, answer, func(out io.Writer, a *struct{ State string }) error {
+		_, err := fmt.Fprintf(out, "%s: %s\n", c.Instance, a.State)
+		return err
 	})
 }
