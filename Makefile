@@ -28,7 +28,7 @@ lint: ## check the format, go vet and the linters of .golangci.yml
 	@.ci/lint
 
 .PHONY: demo
-demo: ## see the main job: a recorded day of traffic with a join, a kill and a drain
+demo: ## see the main job: a recorded hour of traffic with a join, a kill and a drain
 	go run ./cmd/berth demo
 
 .PHONY: bench

@@ -76,7 +76,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%d requests of %d sessions; one unbounded shared cache would reuse %s of the prompts\n\n",
 		r.Requests, r.Sessions, figures.Percent(r.IdealHitRate))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	figures.Row(table, "policy", "hit rate", "of ideal", "jumps", "cold", "avoidable", "recomputed", "prewarmed", "used", "max/mean", "lost turns", "failed")
+	figures.Row(table, "policy", "hit rate", "of ideal", "jumps", "cold", "avoidable", "recomputed", "prewarmed", "used", "max/fair", "lost turns", "failed")
 	for _, p := range r.Policies {
 		figures.Row(table, p.Name, figures.Percent(p.HitRate), figures.Percent(p.ShareOfIdeal), figures.Percent(p.JumpRate), figures.Percent(p.ColdJumpRate),
 			strconv.Itoa(p.AvoidableJumps), figures.Short(p.RecomputedTokens), figures.Short(p.PrewarmedTokens), figures.Short(p.PrewarmedTokensUsed),

@@ -57,7 +57,7 @@ func TestReportTable(t *testing.T) {
 	lines := strings.Split(out.String(), "\n")
 	for _, want := range [][]string{
 		{"12031", "7373", "36.6"},
-		{"policy", "of ideal", "lost turns"},
+		{"policy", "of ideal", "max/fair", "lost turns"},
 		{"berth", "36.3 %", "99.1 %", "999", "1.9M", "437k", "1.11"},
 		{"random", "12.2 %", "461"},
 		{"6015", "kill i3", "40 + 2"},
