@@ -21,8 +21,8 @@ const closeWait = 5 * time.Second
 // all of them is under way that job is returned instead, with existed true; one
 // of only some of them is a [BusyError]. Unless the mode is detach, a pool where
 // nobody else may take sessions is a [NoTargetError]. An instance that is not
-// registered is [statestore.ErrUnknownInstance], anything else wrong with the
-// request [statestore.ErrInvalid].
+// registered is an [UnknownInstanceError], anything else wrong with the request an
+// [InvalidError].
 func (r *Runner) CreateDrain(ctx context.Context, request DrainSpec) (job statestore.Job, existed bool, err error) {
 	spec := request.withDefaults()
 	if err := spec.validate(); err != nil {
@@ -75,11 +75,11 @@ func chosen(fleet *statestore.FleetView, ids []string) (pool string, sources []s
 	for _, id := range slices.Sorted(slices.Values(ids)) {
 		i := slices.IndexFunc(fleet.Instances, func(in statestore.Instance) bool { return in.ID == id })
 		if i < 0 {
-			return "", nil, fmt.Errorf("instance %s: %w", id, statestore.ErrUnknownInstance)
+			return "", nil, &UnknownInstanceError{Instance: id}
 		}
 		in := &fleet.Instances[i]
 		if pool != "" && pool != in.Pool {
-			return "", nil, invalid("instances of the pools %s and %s need a drain each", pool, in.Pool)
+			return "", nil, invalid("instances", "must be of one pool: those of %s and %s need a drain each", pool, in.Pool)
 		}
 		pool, sources = in.Pool, append(sources, in.Owner())
 	}

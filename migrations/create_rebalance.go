@@ -13,9 +13,9 @@ import (
 // CreateRebalance stores a rebalance in a pool; tenant is whose the named sessions
 // are. While one that moves by load is under way in the pool, the same request again
 // returns it, with existed true, and another is a [BusyError]; named sessions are
-// everybody's business. An instance that is not registered there is
-// [statestore.ErrUnknownInstance], a target that may not take sessions a
-// [NoTargetError], anything else wrong with the request [statestore.ErrInvalid].
+// everybody's business. An instance that is not registered there is an
+// [UnknownInstanceError], a target that may not take sessions a [NoTargetError],
+// anything else wrong with the request an [InvalidError].
 func (r *Runner) CreateRebalance(ctx context.Context, pool, tenant string, request RebalanceSpec) (statestore.Job, bool, error) {
 	order := rebalanceOrder{RebalanceSpec: request.withDefaults(), Tenant: tenant}
 	job, existed, err := r.createRebalance(ctx, pool, &order)
@@ -49,10 +49,10 @@ func (r *Runner) checkRebalance(ctx context.Context, pool string, order *rebalan
 	if err := order.validate(); err != nil {
 		return nil, err
 	}
-	for _, id := range order.Sessions {
+	for i, id := range order.Sessions {
 		key := statestore.SessionKey{Tenant: order.Tenant, Pool: pool, ID: id}
-		if err := key.Validate(); err != nil {
-			return nil, err
+		if key.Validate() != nil {
+			return nil, invalid(fmt.Sprintf("sessions[%d]", i), "must be 1 to %d bytes of UTF-8 without control characters", statestore.MaxSessionID)
 		}
 	}
 	fleet, err := r.store.FleetView(ctx)
@@ -64,7 +64,7 @@ func (r *Runner) checkRebalance(ctx context.Context, pool string, order *rebalan
 		switch {
 		case id == "":
 		case i < 0:
-			return nil, fmt.Errorf("instance %s in pool %s: %w", id, pool, statestore.ErrUnknownInstance)
+			return nil, &UnknownInstanceError{Instance: id, Pool: pool}
 		case id == order.Instance:
 			sources = []statestore.Owner{fleet.Instances[i].Owner()}
 		case !mayTakeNew(&fleet.Instances[i]):

@@ -3,7 +3,34 @@ package migrations
 import (
 	"fmt"
 	"strings"
+
+	"berth/statestore"
 )
+
+// InvalidError: a member of the request for a job can never be right. It is a
+// [statestore.ErrInvalid].
+type InvalidError struct {
+	Member string // as in JSON: pace.retries, sessions[2]
+	Reason string
+}
+
+func (e *InvalidError) Error() string { return e.Member + " " + e.Reason }
+func (e *InvalidError) Unwrap() error { return statestore.ErrInvalid }
+
+// UnknownInstanceError: an instance that the request names is not registered, or not
+// in the pool. It is a [statestore.ErrUnknownInstance].
+type UnknownInstanceError struct {
+	Instance string
+	Pool     string // empty: in any
+}
+
+func (e *UnknownInstanceError) Error() string {
+	if e.Pool != "" {
+		return fmt.Sprintf("instance %s is not registered in pool %s", e.Instance, e.Pool)
+	}
+	return fmt.Sprintf("instance %s is not registered", e.Instance)
+}
+func (e *UnknownInstanceError) Unwrap() error { return statestore.ErrUnknownInstance }
 
 // NoTargetError: nobody else in the pool could take the sessions.
 type NoTargetError struct {

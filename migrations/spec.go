@@ -3,6 +3,7 @@ package migrations
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -58,45 +59,45 @@ const (
 // DrainSpec is the request for a drain, as POST /v1/drains takes it. Members that
 // are left out get the defaults above; a pointer tells 0 from "left out".
 type DrainSpec struct {
-	Instances       []string          `json:"instances"`
-	Mode            Mode              `json:"mode,omitempty"`
-	DeadlineMS      int64             `json:"deadline_ms,omitempty"`
-	InFlightGraceMS *int64            `json:"in_flight_grace_ms,omitempty"` // 0: nothing counts as in flight, and no worker is waited for
-	AtDeadline      AtDeadline        `json:"at_deadline,omitempty"`
-	Avoid           map[string]string `json:"avoid,omitempty"` // instances with all of these labels are targets only when no other has room
-	Pace            Pace              `json:"pace,omitzero"`
-	Prewarm         Prewarm           `json:"prewarm,omitzero"`
+	Instances       []string          `json:"instances" doc:"1 to 1000 ids, all of one pool"`
+	Mode            Mode              `json:"mode,omitempty" doc:"migrate (default): move the sessions; linger: wait until they lapse; detach: leave them stored and ownerless"`
+	DeadlineMS      int64             `json:"deadline_ms,omitempty" doc:"time until the job ends, at most 7 days; default 600000"`
+	InFlightGraceMS *int64            `json:"in_flight_grace_ms,omitempty" doc:"how long a session counts as in flight after its last turn was stored; 0: none does, and no worker is waited for; default 30000"`
+	AtDeadline      AtDeadline        `json:"at_deadline,omitempty" doc:"of sessions that have not moved: commit (default) moves those that are not in flight cold, in the last tenth of the time; leave lets them be"`
+	Avoid           map[string]string `json:"avoid,omitempty" doc:"instances with all of these labels get sessions only when no other has room"`
+	Pace            Pace              `json:"pace,omitzero" doc:"how fast the job goes"`
+	Prewarm         Prewarm           `json:"prewarm,omitzero" doc:"which sessions their target prefills before they move"`
 }
 
 // Pace bounds how fast a job goes. Zero is no bound, but for the concurrencies,
 // where it is the default.
 type Pace struct {
-	SessionsPerS float64 `json:"sessions_per_s,omitempty"`
-	BytesPerS    float64 `json:"bytes_per_s,omitempty"`  // of stored context
-	TokensPerS   float64 `json:"tokens_per_s,omitempty"` // of context, which targets prefill sooner or later
-	Concurrency  int     `json:"concurrency,omitempty"`
-	PerTarget    int     `json:"per_target,omitempty"`
-	Retries      int     `json:"retries,omitempty"` // of a session that is blocked by more than its own turns; 0: until the deadline
+	SessionsPerS float64 `json:"sessions_per_s,omitempty" doc:"sessions a second; 0: no bound"`
+	BytesPerS    float64 `json:"bytes_per_s,omitempty" doc:"bytes of stored context a second; 0: no bound"`
+	TokensPerS   float64 `json:"tokens_per_s,omitempty" doc:"tokens of context a second, which targets prefill sooner or later; 0: no bound"`
+	Concurrency  int     `json:"concurrency,omitempty" doc:"moves under way at once, 1 to 1024; default 16"`
+	PerTarget    int     `json:"per_target,omitempty" doc:"of them to one target, 1 to 1024; default 4"`
+	Retries      int     `json:"retries,omitempty" doc:"of a session that is blocked by more than its own turns; 0: until the deadline"`
 }
 
 // Prewarm says which sessions are worth a prefill on their target before they move.
 type Prewarm struct {
-	IdleBelowMS *int64  `json:"idle_below_ms,omitempty"` // 0: none
-	MaxTokens   uint64  `json:"max_tokens,omitempty"`    // of the whole job; 0: no bound
-	TokensPerS  float64 `json:"tokens_per_s,omitempty"`  // 0: no bound
+	IdleBelowMS *int64  `json:"idle_below_ms,omitempty" doc:"sessions idle for less than this; 0: none; default 600000"`
+	MaxTokens   uint64  `json:"max_tokens,omitempty" doc:"tokens of the whole job; 0: no bound"`
+	TokensPerS  float64 `json:"tokens_per_s,omitempty" doc:"tokens a second; 0: no bound"`
 }
 
 // RebalanceSpec is the request for a rebalance, as POST /v1/rebalances takes it: of
 // a whole pool, of one instance, or of named sessions.
 type RebalanceSpec struct {
-	Instance string   `json:"instance,omitempty"`
-	Sessions []string `json:"sessions,omitempty"` // of the caller's tenant
-	Target   string   `json:"target,omitempty"`   // the only instance that may get them
+	Instance string   `json:"instance,omitempty" doc:"the only one that is relieved; absent: all of the pool that are over their bound"`
+	Sessions []string `json:"sessions,omitempty" doc:"up to 1000 session ids of the caller's tenant; not together with instance"`
+	Target   string   `json:"target,omitempty" doc:"the only instance that may get them"`
 
-	DeadlineMS      int64   `json:"deadline_ms,omitempty"`
-	InFlightGraceMS *int64  `json:"in_flight_grace_ms,omitempty"` // as in [DrainSpec]
-	Pace            Pace    `json:"pace,omitzero"`
-	Prewarm         Prewarm `json:"prewarm,omitzero"`
+	DeadlineMS      int64   `json:"deadline_ms,omitempty" doc:"time until the job ends, at most 7 days; default 600000"`
+	InFlightGraceMS *int64  `json:"in_flight_grace_ms,omitempty" doc:"as in a drain; default 30000"`
+	Pace            Pace    `json:"pace,omitzero" doc:"how fast the job goes"`
+	Prewarm         Prewarm `json:"prewarm,omitzero" doc:"which sessions their target prefills before they move"`
 }
 
 func (s *RebalanceSpec) deadline() time.Duration {
@@ -110,8 +111,7 @@ func (s *RebalanceSpec) grace() time.Duration {
 // withDefaults fills in what the request left out.
 func (s RebalanceSpec) withDefaults() RebalanceSpec {
 	s.DeadlineMS = cmp.Or(s.DeadlineMS, DefaultDeadline.Milliseconds())
-	grace := s.grace().Milliseconds()
-	s.InFlightGraceMS = &grace
+	s.InFlightGraceMS = cmp.Or(s.InFlightGraceMS, new(DefaultInFlightGrace.Milliseconds()))
 	s.Pace, s.Prewarm = s.Pace.withDefaults(), s.Prewarm.withDefaults()
 	return s
 }
@@ -119,23 +119,26 @@ func (s RebalanceSpec) withDefaults() RebalanceSpec {
 func (s *RebalanceSpec) validate() error {
 	switch {
 	case s.Instance != "" && len(s.Sessions) > 0:
-		return invalid("a rebalance takes an instance or sessions, not both")
+		return invalid("sessions", "may not come together with an instance")
 	case len(s.Sessions) > maxNamed:
-		return invalid("a rebalance takes at most %d sessions", maxNamed)
+		return invalid("sessions", "must be at most %d", maxNamed)
 	case s.Instance != "" && s.Instance == s.Target:
-		return invalid("the target must be another instance")
+		return invalid("target", "must be another instance than the one that is relieved")
 	}
-	for _, id := range []string{s.Instance, s.Target} {
-		if err := statestore.ValidateInstanceID(id); id != "" && err != nil {
+	for _, m := range []struct{ name, id string }{{"instance", s.Instance}, {"target", s.Target}} {
+		if m.id == "" {
+			continue
+		}
+		if err := validateInstance(m.name, m.id); err != nil {
 			return err
 		}
 	}
 	for i, id := range s.Sessions {
 		if slices.Contains(s.Sessions[:i], id) {
-			return invalid("a session is named twice")
+			return invalid(fmt.Sprintf("sessions[%d]", i), "is named twice")
 		}
 	}
-	return validateTimes(s.deadline(), s.grace(), &s.Pace, &s.Prewarm)
+	return validateTimes(s.DeadlineMS, *s.InFlightGraceMS, &s.Pace, &s.Prewarm)
 }
 
 func (s *DrainSpec) deadline() time.Duration {
@@ -152,7 +155,7 @@ func millisOr(ms *int64, otherwise time.Duration) time.Duration {
 	if ms == nil {
 		return otherwise
 	}
-	return time.Duration(*ms) * time.Millisecond
+	return time.Duration(min(*ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 // withDefaults fills in what the request left out.
@@ -160,8 +163,7 @@ func (s DrainSpec) withDefaults() DrainSpec {
 	s.Mode = cmp.Or(s.Mode, ModeMigrate)
 	s.AtDeadline = cmp.Or(s.AtDeadline, DeadlineCommit)
 	s.DeadlineMS = cmp.Or(s.DeadlineMS, DefaultDeadline.Milliseconds())
-	grace := s.grace().Milliseconds()
-	s.InFlightGraceMS = &grace
+	s.InFlightGraceMS = cmp.Or(s.InFlightGraceMS, new(DefaultInFlightGrace.Milliseconds()))
 	s.Pace, s.Prewarm = s.Pace.withDefaults(), s.Prewarm.withDefaults()
 	return s
 }
@@ -173,57 +175,77 @@ func (p Pace) withDefaults() Pace {
 }
 
 func (p Prewarm) withDefaults() Prewarm {
-	idle := p.idleBelow().Milliseconds()
-	p.IdleBelowMS = &idle
+	p.IdleBelowMS = cmp.Or(p.IdleBelowMS, new(DefaultIdleBelow.Milliseconds()))
 	return p
 }
 
-// validate holds a request with its defaults to its limits. Its errors wrap
-// [statestore.ErrInvalid].
+// validate holds a request with its defaults to its limits. Its errors are
+// [InvalidError].
 func (s *DrainSpec) validate() error {
 	if n := len(s.Instances); n == 0 || n > maxInstances {
-		return invalid("a drain takes 1 to %d instances", maxInstances)
+		return invalid("instances", "must be 1 to %d", maxInstances)
 	}
 	for i, id := range s.Instances {
-		if err := statestore.ValidateInstanceID(id); err != nil {
+		member := fmt.Sprintf("instances[%d]", i)
+		if err := validateInstance(member, id); err != nil {
 			return err
 		}
 		if slices.Contains(s.Instances[:i], id) {
-			return invalid("instance %s is named twice", id)
+			return invalid(member, "%s is named twice", id)
 		}
 	}
 	switch {
 	case !slices.Contains([]Mode{ModeMigrate, ModeLinger, ModeDetach}, s.Mode):
-		return invalid("mode must be migrate, linger or detach")
+		return invalid("mode", "must be migrate, linger or detach")
 	case !slices.Contains([]AtDeadline{DeadlineCommit, DeadlineLeave}, s.AtDeadline):
-		return invalid("at_deadline must be commit or leave")
+		return invalid("at_deadline", "must be commit or leave")
 	}
-	return validateTimes(s.deadline(), s.grace(), &s.Pace, &s.Prewarm)
+	return validateTimes(s.DeadlineMS, *s.InFlightGraceMS, &s.Pace, &s.Prewarm)
 }
 
-// validateTimes holds what all jobs have in common to its limits.
-func validateTimes(deadline, grace time.Duration, pace *Pace, prewarm *Prewarm) error {
+func validateInstance(member, id string) error {
+	if statestore.ValidateInstanceID(id) != nil {
+		return invalid(member, "must be 1 to %d letters, digits, '.', '_' and '-'", statestore.MaxInstanceID)
+	}
+	return nil
+}
+
+// validateTimes holds what all jobs have in common to its limits. It takes
+// milliseconds as they came: as a duration, one that is far too long may look like
+// another.
+func validateTimes(deadlineMS, graceMS int64, pace *Pace, prewarm *Prewarm) error {
+	longest := maxDeadline.Milliseconds()
 	switch {
-	case deadline <= 0 || deadline > maxDeadline:
-		return invalid("deadline_ms must be 1 to %d", maxDeadline.Milliseconds())
-	case grace < 0 || grace > maxDeadline:
-		return invalid("in_flight_grace_ms must be 0 to %d", maxDeadline.Milliseconds())
-	case prewarm.idleBelow() < 0 || prewarm.TokensPerS < 0:
-		return invalid("no part of prewarm may be negative")
+	case deadlineMS < 1 || deadlineMS > longest:
+		return invalid("deadline_ms", "must be 1 to %d", longest)
+	case graceMS < 0 || graceMS > longest:
+		return invalid("in_flight_grace_ms", "must be 0 to %d", longest)
+	case *prewarm.IdleBelowMS < 0:
+		return invalid("prewarm.idle_below_ms", "must not be negative")
+	case prewarm.TokensPerS < 0:
+		return invalid("prewarm.tokens_per_s", "must not be negative")
 	}
 	return pace.validate()
 }
 
 func (p *Pace) validate() error {
-	if p.SessionsPerS < 0 || p.BytesPerS < 0 || p.TokensPerS < 0 || p.Retries < 0 {
-		return invalid("no part of the pace may be negative")
-	}
-	if p.Concurrency < 1 || p.Concurrency > maxConcurrency || p.PerTarget < 1 || p.PerTarget > maxConcurrency {
-		return invalid("concurrency and per_target must be 1 to %d", maxConcurrency)
+	switch {
+	case p.SessionsPerS < 0:
+		return invalid("pace.sessions_per_s", "must not be negative")
+	case p.BytesPerS < 0:
+		return invalid("pace.bytes_per_s", "must not be negative")
+	case p.TokensPerS < 0:
+		return invalid("pace.tokens_per_s", "must not be negative")
+	case p.Retries < 0:
+		return invalid("pace.retries", "must not be negative")
+	case p.Concurrency < 1 || p.Concurrency > maxConcurrency:
+		return invalid("pace.concurrency", "must be 1 to %d", maxConcurrency)
+	case p.PerTarget < 1 || p.PerTarget > maxConcurrency:
+		return invalid("pace.per_target", "must be 1 to %d", maxConcurrency)
 	}
 	return nil
 }
 
-func invalid(format string, args ...any) error {
-	return fmt.Errorf(format+": %w", append(args, statestore.ErrInvalid)...)
+func invalid(member, format string, args ...any) error {
+	return &InvalidError{Member: member, Reason: fmt.Sprintf(format, args...)}
 }

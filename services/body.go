@@ -227,7 +227,7 @@ func located(at string, err error) error {
 	case errors.As(err, &twice), errors.Is(err, errHalf):
 		return newProblem("malformed", at+": "+err.Error())
 	case errors.As(err, &wrong):
-		return invalid(at, "want "+wrong.Type.String()+", got "+wrong.Value)
+		return invalid(at, wanted(wrong))
 	}
 	return invalid(at, err.Error())
 }

@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -56,7 +55,7 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*starte
 	}
 	job, existed, err := s.jobs.CreateDrain(ctx, in.Body.DrainSpec)
 	if err != nil {
-		return nil, fmt.Errorf("create drain: %w", err)
+		return nil, err //nolint:wrapcheck // it says what was to be created
 	}
 	s.audit(p, "drain", "job", job.ID, "existed", existed)
 	s.seeFleet(ctx)
@@ -94,7 +93,7 @@ func (i *fleetImage) allowInstances(p *principal, ids []string) error {
 	for _, id := range ids {
 		in := i.instances[id]
 		if in == nil {
-			return statestore.ErrUnknownInstance
+			return &migrations.UnknownInstanceError{Instance: id}
 		}
 		if err := p.allowPool(in.Pool); err != nil {
 			return err
@@ -126,7 +125,7 @@ func (s *Server) createRebalance(ctx context.Context, in *createRebalanceInput) 
 	}
 	job, existed, err := s.jobs.CreateRebalance(ctx, pool, tenant, in.Body.RebalanceSpec)
 	if err != nil {
-		return nil, fmt.Errorf("create rebalance: %w", err)
+		return nil, err //nolint:wrapcheck // it says what was to be created
 	}
 	s.audit(p, "rebalance", "job", job.ID, "existed", existed)
 	return s.started(ctx, p, job.ID, existed)

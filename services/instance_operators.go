@@ -164,7 +164,7 @@ func (s *Server) instanceFor(ctx context.Context, p *principal, id string) (*sta
 	s.seeFleet(ctx)
 	instance := s.fleet.now().instances[id]
 	if instance == nil {
-		return nil, statestore.ErrUnknownInstance
+		return nil, &migrations.UnknownInstanceError{Instance: id}
 	}
 	return instance, p.allowPool(instance.Pool)
 }

@@ -115,7 +115,7 @@ func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.Insta
 		return spec, err
 	}
 	if err := statestore.ValidateName("pool", spec.Pool); err != nil {
-		return spec, err
+		return spec, inBody("pool", err)
 	}
 	if err := p.allowPool(spec.Pool); err != nil {
 		return spec, err
@@ -283,6 +283,12 @@ func (s *Server) speaker(ctx context.Context, id, incarnation string) (statestor
 		return statestore.Owner{}, invalid("incarnation", "is needed: it comes from the registration")
 	}
 	return statestore.Owner{Instance: id, Incarnation: statestore.IncarnationDigest(incarnation)}, nil
+}
+
+// speakerIn is speaker for calls that name the instance in their body.
+func (s *Server) speakerIn(ctx context.Context, id, incarnation string) (statestore.Owner, error) {
+	by, err := s.speaker(ctx, id, incarnation)
+	return by, inBody("instance", err)
 }
 
 type deregisterInput struct {

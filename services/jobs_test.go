@@ -70,7 +70,7 @@ func TestRebalances(t *testing.T) {
 	}
 	b.call("POST", "/v1/rebalances", `{"instance":"nobody"}`).refused(404, "unknown_instance")
 	b.call("POST", "/v1/rebalances?pool=nowhere", `{}`).refused(404, "unknown_pool")
-	b.call("POST", "/v1/rebalances", `{"instance":"i1","sessions":["s"]}`).refused(400, "malformed")
+	b.call("POST", "/v1/rebalances", `{"instance":"i1","sessions":["s"]}`).refused(422, "invalid")
 	b.call("POST", "/v1/instances/i2/cordon", "").want(200)
 	if a := b.call("POST", "/v1/rebalances", `{"sessions":["crowd-2"],"target":"i2"}`).refused(409, "no_target"); a.str("candidates.0") != "i2" {
 		t.Errorf("refused with %s", a.body)

@@ -33,7 +33,7 @@ func unmarshalStrict(body []byte, v any) error {
 			return err
 		}
 	}
-	return json.Unmarshal(body, v)
+	return typed(json.Unmarshal(body, v))
 }
 
 // checkJSON refuses what is not one value of I-JSON.

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"berth/migrations"
+	"berth/statestore"
 )
 
 // init makes huma's own refusals look like ours, and has names of members match
@@ -24,7 +25,8 @@ func init() {
 		if p.Code == "too_large" {
 			limit := ctx.Operation().MaxBodyBytes
 			size := max(c.request.ContentLength, limit)
-			p.What, p.Limit, p.Size = "body", uint64(limit), uint64(size) //nolint:gosec // not negative
+			large := &statestore.TooLargeError{What: "body", Limit: uint64(limit), Size: uint64(size)} //nolint:gosec // not negative
+			p.What, p.Limit, p.Size, p.Detail = large.What, large.Limit, large.Size, large.Error()
 		}
 		return p
 	}

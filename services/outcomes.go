@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -48,6 +49,9 @@ func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcom
 	for i, o := range in.Body.Outcomes {
 		if o.Session == "" {
 			continue
+		}
+		if err := statestore.ValidateSessionID(o.Session); err != nil {
+			return nil, badID(fmt.Sprintf("body.outcomes[%d].session", i), err)
 		}
 		var err error
 		if keys[i], err = s.keyFor(ctx, o.Session); err != nil {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"berth/migrations"
 	"berth/statestore"
 	"berth/statestore/handle"
@@ -92,10 +90,10 @@ var problems = map[string]problemKind{
 	"unknown_instance":   {404, "The instance is not registered", "Register it again: PUT /v1/instances/{id}."},
 	"method_not_allowed": {405, "The method is not allowed here", "See /docs for the calls of this path."},
 	"timeout":            {408, "The body came too slowly", "Send it again."},
-	"not_owner":          {409, "Another instance owns the session", "Forward the request to the owner, or answer 503 with its address to the gateway. A parked append waits for the owner to adopt it."},
+	"not_owner":          {409, "The caller does not own the session at the epoch of its handle", "Forward the request to the owner, or answer 503 with its address to the gateway. A parked append waits for the owner to adopt it. Where owner names the caller itself, the session has gone on to a later epoch of its own (another request began it, or it went away and came back): do not forward; repeat the same op with the newest handle, which the answer to the last write, recover or /route has, and what was parked under that op is adopted."},
 	"version_conflict":   {409, "The append was made for another version", "Recover with mode read and have, then append with the same op and the new handle."},
 	"op_forgotten":       {409, "The op is too old to tell whether it was stored", "Read the session and compare before writing again."},
-	"stale_handle":       {409, "The session has gone on to another epoch", "Ask /route again, or act as for not_owner."},
+	"stale_handle":       {409, "The session cannot be taken with this handle, or without one", "Ask /route again, and claim on the instance that its handle names; or act as for not_owner. Without a handle a claim takes only a session whose owner is none, gone or down."},
 	"store_behind":       {409, "The store holds less than was promised, or another history", "Repeat the lost writes, oldest first, each with its own op and handle, if you hold them; else claim with accept_lost: true."},
 	"changed":            {409, "The context was rewritten while it was read", "Load it again."},
 	"stale_incarnation":  {409, "The instance has registered again since", "Stop: another boot of this instance has taken over."},
@@ -146,9 +144,12 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType is for huma.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders is for huma: what a client must wait for.
+// GetHeaders is for huma: what a client must wait for, and what it lacks.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer") // RFC 9110, 11.6.1
+	}
 	if p.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
 	}
@@ -159,6 +160,15 @@ func (p *Problem) GetHeaders() http.Header {
 func invalid(location, message string) *Problem {
 	p := newProblem("invalid", location+": "+message)
 	p.Errors = []FieldErrors{{Location: location, Message: message}}
+	return p
+}
+
+// badID is the refusal of an id that cannot be one: malformed wherever it stands, as
+// the id of a path is.
+func badID(location string, err error) *Problem {
+	why := reason(err, statestore.ErrInvalid)
+	p := newProblem("malformed", location+": "+why)
+	p.Errors = []FieldErrors{{Location: location, Message: why}}
 	return p
 }
 
@@ -194,7 +204,7 @@ func (s *Server) storeProblem(err error) *Problem {
 		err  error
 		code string
 	}{
-		{statestore.ErrInvalid, "malformed"},
+		{statestore.ErrInvalid, "malformed"}, // an id; what stands in a body is refused where it is read
 		{statestore.ErrNotFound, "not_found"},
 		{statestore.ErrChanged, "changed"},
 		{statestore.ErrFull, "store_full"},
@@ -211,18 +221,43 @@ func (s *Server) storeProblem(err error) *Problem {
 			// What failed inside is for the log: it may name hosts and keys.
 			return newProblem(m.code, m.err.Error())
 		}
-		return newProblem(m.code, err.Error())
+		return newProblem(m.code, reason(err, m.err))
 	}
 	return newProblem("internal", err.Error())
 }
 
-// ownershipProblem maps refusals that name who may act instead.
+// reason is what an error says of the refused thing itself, without the acts around
+// it, which the caller knows. That it is invalid, its code says.
+func reason(err, sentinel error) string {
+	for inner := errors.Unwrap(err); inner != nil && !sameError(inner, sentinel); inner = errors.Unwrap(err) {
+		err = inner
+	}
+	if sameError(sentinel, statestore.ErrInvalid) {
+		return strings.TrimSuffix(err.Error(), ": "+sentinel.Error())
+	}
+	return err.Error()
+}
+
+// sameError compares errors themselves, not what they wrap.
+func sameError(a, b error) bool { return a == b } //nolint:errorlint // see above
+
+// inBody is the refusal of a member of the body whose value the store's rules never
+// accept; other errors stay as they are.
+func inBody(member string, err error) error {
+	if !errors.Is(err, statestore.ErrInvalid) {
+		return err
+	}
+	return invalid("body."+member, reason(err, statestore.ErrInvalid))
+}
+
+// ownershipProblem maps refusals that name who may act instead, and those of jobs.
 func (s *Server) ownershipProblem(err error) *Problem {
 	var notOwner *statestore.NotOwnerError
 	var stale *statestore.StaleHandleError
 	var state *statestore.InstanceChangedError
 	var draining *migrations.BusyError
 	var none *migrations.NoTargetError
+	var wrong *migrations.InvalidError
 	switch {
 	case errors.As(err, &notOwner):
 		p := newProblem("not_owner", notOwner.Error())
@@ -241,6 +276,8 @@ func (s *Server) ownershipProblem(err error) *Problem {
 		p := newProblem("no_target", none.Error())
 		p.Candidates, p.Sessions = none.Candidates, &none.Sessions
 		return p
+	case errors.As(err, &wrong):
+		return invalid("body."+wrong.Member, wrong.Reason)
 	}
 	return nil
 }
@@ -300,35 +337,4 @@ func sendProblem(w http.ResponseWriter, p *Problem) {
 	h.Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the client is gone if this fails
-}
-
-// tornBody is what huma says, as a 500, of a body that breaks off.
-const tornBody = "cannot read request body"
-
-// humaProblem is how huma's own refusals (validation, body limits) look.
-func humaProblem(status int, msg string, errs ...error) *Problem {
-	if msg == tornBody {
-		status = http.StatusBadRequest // the caller's connection broke, not this server
-	}
-	code, ok := map[int]string{
-		400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
-		408: "timeout", 413: "too_large", 415: "unsupported_media", 422: "invalid", 500: "internal",
-	}[status]
-	if !ok {
-		code = "internal"
-	}
-	p := newProblem(code, msg)
-	var details []string
-	for _, err := range errs {
-		var d huma.ErrorDetailer
-		if errors.As(err, &d) {
-			e := d.ErrorDetail()
-			p.Errors = append(p.Errors, FieldErrors{Location: e.Location, Message: e.Message})
-			details = append(details, strings.TrimPrefix(e.Location+": "+e.Message, ": "))
-		}
-	}
-	if len(details) > 0 {
-		p.Detail = strings.Join(details, "; ")
-	}
-	return p
 }

@@ -109,12 +109,15 @@ func (s *Server) readRecovery(ctx context.Context, in *recoverInput) (*recovery,
 		rc.mode = "claim"
 	}
 	var err error
+	if err := statestore.ValidateSessionID(b.Session); err != nil {
+		return nil, badID("body.session", err)
+	}
 	if rc.key, err = s.keyFor(ctx, b.Session); err != nil {
 		return nil, err
 	}
 	rc.digest, rc.policy = rc.key.Digest(), s.policyOf(rc.key.Pool)
 	if b.Instance != "" || rc.mode != "read" {
-		if rc.by, err = s.speaker(ctx, b.Instance, b.Incarnation); err != nil {
+		if rc.by, err = s.speakerIn(ctx, b.Instance, b.Incarnation); err != nil {
 			return nil, err
 		}
 		if rc.instance, err = s.instanceIn(ctx, rc.by, rc.key.Pool); err != nil {
@@ -152,8 +155,8 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 		c.Gone = stale.Owner
 		claimed, err = s.store.Claim(ctx, c)
 	}
-	if errors.As(err, &stale) && rc.presented != nil && !rc.route && rc.presented.Epoch == stale.Epoch {
-		err = &handle.Error{Why: handle.WrongPurpose}
+	if errors.As(err, &stale) {
+		err = s.claimRefused(rc, stale)
 	}
 	if err != nil {
 		return claimed, fmt.Errorf("claim session %s: %w", s.tag(rc.digest), err)
@@ -163,6 +166,23 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 		s.metrics.claimed(claimed)
 	}
 	return claimed, nil
+}
+
+// claimRefused says why a session was not claimed where its epoch is not the reason.
+func (s *Server) claimRefused(rc *recovery, stale *statestore.StaleHandleError) error {
+	detail := "an instance that is not known to be down owns the session: a claim needs a handle of /route that names the caller"
+	switch {
+	case rc.presented == nil:
+	case rc.presented.Epoch != stale.Epoch:
+		return stale
+	case !rc.route:
+		return &handle.Error{Why: handle.WrongPurpose}
+	default:
+		detail = "the handle names another instance than the caller: a claim needs a handle of /route that names the caller"
+	}
+	p := newProblem("stale_handle", detail)
+	p.Owner, p.cause = s.ownerRef(stale.Owner, stale.Epoch), stale
+	return p
 }
 
 // lost reports whether the fleet lost an owner. Another process may just have

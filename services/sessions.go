@@ -102,7 +102,7 @@ type finishOutput struct {
 }
 
 func (s *Server) finishSession(ctx context.Context, in *finishInput) (*finishOutput, error) {
-	by, err := s.speaker(ctx, in.Body.Instance, in.Body.Incarnation)
+	by, err := s.speakerIn(ctx, in.Body.Instance, in.Body.Incarnation)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ type placementsInput struct {
 }
 
 func (s *Server) putPlacements(ctx context.Context, in *placementsInput) (*struct{}, error) {
-	by, err := s.speaker(ctx, in.Body.Instance, in.Body.Incarnation)
+	by, err := s.speakerIn(ctx, in.Body.Instance, in.Body.Incarnation)
 	if err != nil {
 		return nil, err
 	}

@@ -120,14 +120,14 @@ func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) 
 	if err := w.decode(in, body); err != nil {
 		return nil, err
 	}
-	if w.by, err = s.speaker(ctx, w.body.Instance, w.body.Incarnation); err != nil {
+	if w.by, err = s.speakerIn(ctx, w.body.Instance, w.body.Incarnation); err != nil {
 		return nil, err
 	}
 	if w.key, err = s.sessionKey(ctx, in.ID); err != nil {
 		return nil, err
 	}
 	if err := statestore.ValidateOp(w.body.Op); err != nil {
-		return nil, invalid("body.op", err.Error())
+		return nil, inBody("op", err)
 	}
 	if err := w.check(); err != nil {
 		return nil, err
@@ -236,6 +236,11 @@ func (s *Server) writeRefused(w *write, err error) error {
 		p.Op = w.body.Op
 	case "not_owner", "stale_handle":
 		s.bindings.forget(w.digest)
+		var other *statestore.NotOwnerError
+		if errors.As(err, &other) && other.Owner == w.by {
+			p.Detail = fmt.Sprintf("the caller owns the session, but at epoch %d, which is not that of the handle: "+
+				"the session has gone on; repeat the op with the newest handle", other.Epoch)
+		}
 	}
 	return p
 }
