@@ -158,7 +158,9 @@ func (s *Server) refused(ctx context.Context, err error) *Problem {
 	s.metrics.refused(p.Code)
 	gone := errors.Is(err, context.Canceled) // the caller is, so nobody is told
 	if p.Status >= http.StatusInternalServerError && p.Code != "not_eligible" && !gone {
-		s.log.Warn("call failed", "code", p.Code, "request", p.Instance, "error", p.cause)
+		if left, ok := s.failures.say(p.Code); ok {
+			s.log.Warn("call failed", "code", p.Code, "request", p.Instance, "error", p.cause, "left_out", left)
+		}
 	}
 	return p
 }

@@ -104,6 +104,7 @@ type Server struct {
 	looks    *taskLooks
 	beats    *beatCounter
 	gone     *goneWatch
+	failures failureLogs
 	tagKey   [sha256.Size]byte
 
 	router   *chi.Mux
@@ -133,8 +134,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		options: o, store: o.Store, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
 		fleet: newFleet(o.Store), wakeups: newWakeups(), tallies: newTallies(), trials: newTrials(o.Process), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
-		looks:  newTaskLooks(o.TaskLease),
-		beats:  &beatCounter{store: o.Store},
+		looks: newTaskLooks(o.TaskLease),
+		beats: &beatCounter{store: o.Store}, failures: newFailureLogs(),
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	if s.bindings, err = newBindings(o.Store, o); err != nil {
