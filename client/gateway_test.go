@@ -318,6 +318,11 @@ func TestForward(t *testing.T) {
 	if err := f.Forward(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil), &Problem{Code: ErrNotOwner}); err == nil {
 		t.Error("forwarded to nobody")
 	}
+	rec = httptest.NewRecorder()
+	here := &Problem{Code: ErrNotOwner, Why: "failover", Owner: &Owner{Instance: "i1", Address: strings.TrimPrefix(owner.URL, "http://")}}
+	if err := f.Forward(rec, httptest.NewRequest("POST", "/", nil), here); !errors.Is(err, ErrOwnedHere) || rec.Body.Len() > 0 {
+		t.Errorf("forwarded to itself: %v, %q", err, rec.Body)
+	}
 	owner.Close()
 	rec = httptest.NewRecorder()
 	if err := f.Forward(rec, httptest.NewRequest("POST", "/", nil), refused); err != nil || rec.Code != 503 || rec.Header().Get("X-Berth-Instance") != "i2" {

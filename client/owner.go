@@ -40,6 +40,11 @@ func AnswerNotOwner(w http.ResponseWriter, err error) bool {
 // then the gateway has to ask again.
 var ErrForwarded = errors.New("the request was forwarded already")
 
+// ErrOwnedHere is a refusal that names the forwarding worker itself: it owns the
+// session, at a later epoch than the refused handle's. What it refused is to be
+// called again with the newest handle; see [Forwarder.Forward].
+var ErrOwnedHere = errors.New("this instance owns the session itself, at another epoch")
+
 // Forwarder passes requests on to the owner of their session, for workers that
 // would rather do that than send the gateway there.
 type Forwarder struct {
@@ -55,11 +60,18 @@ type Forwarder struct {
 // answer back. It returns an error, and has written nothing, where the refusal
 // names no address or the request was forwarded before; [AnswerNotOwner] is
 // the answer then. An owner that cannot be reached is answered with it here.
+//
+// A refusal that names the worker itself is [ErrOwnedHere], and nothing is written:
+// the request is this worker's to serve. [Session.Recover] takes in the newest handle
+// and what the session has come to, and the same write with the same op is stored
+// then; a write with Write.OnConflict or at the end does both by itself.
 func (f *Forwarder) Forward(w http.ResponseWriter, r *http.Request, refused error) error {
 	owner, ok := OwnerOf(refused)
 	switch {
 	case r.Header.Get(headerForwarded) != "":
 		return ErrForwarded
+	case ok && owner.Instance == f.Instance:
+		return ErrOwnedHere
 	case !ok || owner.Address == "":
 		return errors.New("the refusal names no owner to forward to")
 	}
