@@ -55,6 +55,9 @@ func (c *serveCmd) Run(ctx context.Context, io *streams) (err error) {
 	spendMemory()
 	log := c.logger(io)
 	logRedis(log)
+	if err := c.checkTimes(); err != nil {
+		return err
+	}
 	tokens, err := c.checkExposure()
 	if err != nil {
 		return err
@@ -123,6 +126,16 @@ func (c *serveCmd) logger(io *streams) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(io.err, options))
 	}
 	return slog.New(slog.NewTextHandler(io.err, options))
+}
+
+// checkTimes refuses times by which instances that are well would be taken for silent,
+// or be given up before they are suspected.
+func (c *serveCmd) checkTimes() error {
+	if 0 < c.Heartbeat && c.Heartbeat < c.SuspectAfter && c.SuspectAfter < c.DownAfter {
+		return nil
+	}
+	return fmt.Errorf("--heartbeat %s, --suspect-after %s, --down-after %s: each must be longer than the one before, and the first more than 0",
+		c.Heartbeat, c.SuspectAfter, c.DownAfter)
 }
 
 // checkExposure refuses to let strangers in: beyond loopback it takes tokens, or

@@ -54,6 +54,34 @@ func TestWhoMayListenWhere(t *testing.T) {
 	}
 }
 
+// Silence cannot be noticed before a heartbeat is due, nor end before it begins.
+func TestTimesThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		heartbeat, suspect, down time.Duration
+		ok                       bool
+	}{
+		{2 * time.Second, 6 * time.Second, 15 * time.Second, true},
+		{30 * time.Second, 20 * time.Second, 5 * time.Second, false},
+		{6 * time.Second, 6 * time.Second, 15 * time.Second, false},
+		{2 * time.Second, 15 * time.Second, 15 * time.Second, false},
+		{0, 6 * time.Second, 15 * time.Second, false},
+		{-time.Second, 6 * time.Second, 15 * time.Second, false},
+	} {
+		err := (&serveCmd{Heartbeat: tt.heartbeat, SuspectAfter: tt.suspect, DownAfter: tt.down}).checkTimes()
+		if (err == nil) != tt.ok {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+	err := run(t.Context(), []string{
+		"serve", "--listen", "127.0.0.1:0", "--store", filepath.Join(t.TempDir(), "berth.db"),
+		"--suspect-after", "20s", "--down-after", "5s", "--heartbeat", "30s",
+	}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "--heartbeat 30s, --suspect-after 20s, --down-after 5s") {
+		t.Errorf("served with them: %v", err)
+	}
+}
+
 // certificate writes a self-signed certificate for 127.0.0.1 and its key.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
