@@ -82,7 +82,9 @@ type Jobs interface {
 	Job(ctx context.Context, id string) (Job, Millis, error)
 	// Jobs lists all jobs, newest first, with the store's clock.
 	Jobs(ctx context.Context) ([]Job, Millis, error)
-	// PurgeJobs forgets jobs that ended longer than keep ago.
+	// PurgeJobs forgets jobs that ended longer than keep ago, with their tasks and
+	// tokens, and the fences of those of their sources that are not registered any
+	// more: an incarnation never comes back. One that still is keeps its fence.
 	PurgeJobs(ctx context.Context, keep time.Duration) (int, error)
 }
 

@@ -179,7 +179,7 @@ func (r *reader) jobs() ([]statestore.Job, error) {
 	return jobs, err
 }
 
-// PurgeJobs forgets jobs that ended long ago, with their tasks and tokens.
+// PurgeJobs forgets jobs that ended long ago, with their tasks, tokens and fences.
 func (s *Store) PurgeJobs(ctx context.Context, keep time.Duration) (int, error) {
 	purged := 0
 	err := s.write(ctx, func(w *writer) error {
@@ -198,8 +198,26 @@ func (s *Store) PurgeJobs(ctx context.Context, keep time.Duration) (int, error) 
 			if err := w.dropTasksOf(j.ID); err != nil {
 				return err
 			}
+			if err := w.unfenceGone(j); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
 	return purged, err
+}
+
+// unfenceGone drops the fences of the sources of a job that are not registered any
+// more.
+func (w *writer) unfenceGone(j statestore.Job) error {
+	for _, o := range j.Sources {
+		inst, found, err := w.find(o.Instance)
+		if err != nil {
+			return err
+		}
+		if !found || inst.Owner() != o {
+			w.delete(bFences, fenceKey(j.Pool, o))
+		}
+	}
+	return nil
 }

@@ -16,10 +16,13 @@ func (s *Store) Fence(ctx context.Context, f statestore.Fence) error {
 	}
 	args := []any{f.Job.ID, f.Job.Token, len(f.Add)}
 	for _, o := range append(f.Add[:len(f.Add):len(f.Add)], f.Drop...) {
-		args = append(args, "i"+f.Pool+"\x00"+packOwner(o))
+		args = append(args, fenceField(f.Pool, o))
 	}
 	return s.fenceEverywhere(ctx, args)
 }
+
+// fenceField is the field of a boot that is fenced.
+func fenceField(pool string, o statestore.Owner) string { return "i" + pool + "\x00" + packOwner(o) }
 
 // fenceEverywhere runs fence.lua on every hash of fences.
 func (s *Store) fenceEverywhere(ctx context.Context, args []any) error {

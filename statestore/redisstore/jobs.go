@@ -203,7 +203,7 @@ func (s *Store) Jobs(ctx context.Context) ([]statestore.Job, statestore.Millis, 
 	return jobs, t.now, err
 }
 
-// PurgeJobs forgets jobs that ended long ago, with their tasks and tokens. The job
+// PurgeJobs forgets jobs that ended long ago, with their tasks, tokens and fences. The job
 // goes last: what a failure leaves is purged the next time.
 func (s *Store) PurgeJobs(ctx context.Context, keep time.Duration) (int, error) {
 	jobs, now, err := s.Jobs(ctx)
@@ -218,10 +218,14 @@ func (s *Store) PurgeJobs(ctx context.Context, keep time.Duration) (int, error) 
 		if err := s.DropTasks(ctx, j.ID); err != nil {
 			return purged, err
 		}
-		if err := s.fenceEverywhere(ctx, []any{"", 0, 0, "j" + j.ID}); err != nil {
+		over, err := s.overFences(ctx, &j)
+		if err != nil {
 			return purged, err
 		}
-		err := s.transact(ctx, []cell{{tJobs, j.ID}}, func(t *tx) error {
+		if err := s.fenceEverywhere(ctx, append([]any{"", 0, 0}, over...)); err != nil {
+			return purged, err
+		}
+		err = s.transact(ctx, []cell{{tJobs, j.ID}}, func(t *tx) error {
 			t.count("jobs")
 			t.drop(tJobs, j.ID)
 			return nil
@@ -232,4 +236,29 @@ func (s *Store) PurgeJobs(ctx context.Context, keep time.Duration) (int, error) 
 		purged++
 	}
 	return purged, nil
+}
+
+// overFences are the fields of fences that end with a job: its token, and those of
+// its sources that are not registered any more.
+func (s *Store) overFences(ctx context.Context, j *statestore.Job) ([]any, error) {
+	cells := []cell{{tJobs, j.ID}}
+	for _, o := range j.Sources {
+		cells = append(cells, cell{tInstances, o.Instance})
+	}
+	t, err := s.peek(ctx, cells...)
+	if err != nil {
+		return nil, err
+	}
+	over := []any{"j" + j.ID}
+	for _, o := range j.Sources {
+		var inst statestore.Instance
+		found, err := t.getJSON(tInstances, o.Instance, &inst)
+		if err != nil {
+			return nil, err
+		}
+		if !found || inst.Owner() != o {
+			over = append(over, fenceField(j.Pool, o))
+		}
+	}
+	return over, nil
 }

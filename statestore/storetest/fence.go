@@ -65,6 +65,54 @@ func fenceDropped(w *world) {
 	equal(w, "the owner in the other pool", w.view().Owner, c.by)
 }
 
+// A boot that was drained and is gone for ever leaves no fence behind when the job
+// is forgotten; one that is still there remains fenced.
+func fenceForgotten(w *world) {
+	var boots []*worker
+	var sources []statestore.Owner
+	for _, id := range []string{"gone", "rebooted", "there"} {
+		boot := w.worker(id)
+		s := spec(id)
+		s.Incarnation = boot.by.Incarnation
+		w.register(s)
+		boots, sources = append(boots, boot), append(sources, boot.by)
+	}
+	j, _, err := w.store.CreateJob(w.ctx, statestore.Job{
+		ID: "job-drains", Kind: "drain", Pool: w.key.Pool, Sources: sources, Spec: []byte(`{}`),
+	}, time.Hour)
+	w.ok("create the job", err)
+	held := w.acquired(j, "one")
+	w.fence(statestore.Fence{Add: sources, Job: held.Ref()})
+	w.ok("deregister", w.store.Deregister(w.ctx, sources[0]))
+	again := spec("rebooted")
+	again.Incarnation = boots[1].reboot().by.Incarnation
+	w.register(again)
+
+	purge := func(want int) {
+		w.pass(2 * time.Millisecond)
+		n, err := w.store.PurgeJobs(w.ctx, 0)
+		w.ok("purge", err)
+		equal(w, "purged", n, want)
+	}
+	w.worker("first").routed().says("op-1", "one")
+	fenced := func(boots ...*worker) {
+		w.Helper()
+		for _, boot := range boots {
+			_, err := boot.claim(boot.routed().take())
+			refused(w, err, w.notOwner(statestore.WhyFenced, false))
+		}
+	}
+	purge(0)
+	fenced(boots...)
+	w.ok("end", second(w.store.SaveJob(w.ctx, held.Ref(), statestore.JobSucceeded, nil, time.Hour)))
+	purge(1)
+	fenced(boots[2])
+	for _, boot := range boots[:2] {
+		boot.routed().claims()
+		equal(w, "the owner", w.view().Owner, boot.by)
+	}
+}
+
 // T15: a runner is paused past its lease, another takes over, the first wakes up
 // in the middle of a commit.
 func tokenFenced(w *world) {

@@ -31,6 +31,7 @@ func moveTraces() []trace {
 		{"a fenced instance gets nobody by claim or move", fenceRefuses},
 		{"a first append from a fenced instance is stored and bound to nobody", fencedFirstAppend},
 		{"a fence is of one boot and can be dropped", fenceDropped},
+		{"a fence is forgotten with its job once its boot is not registered any more", fenceForgotten},
 		{"a job runner that paused past its lease cannot write", tokenFenced},
 	}
 }
