@@ -35,6 +35,7 @@ type keeper struct {
 	told  func(statestore.Job, Progress) // after each save
 
 	totals *totals
+	given  func() map[string]float64 // what the job has promised to targets; nil: nothing
 
 	kick chan struct{} // holds one token while a save should not wait for its turn
 
@@ -136,6 +137,9 @@ func (k *keeper) save(ctx context.Context, ttl time.Duration) error {
 	changes, state := k.changes, k.state
 	k.speed.measure(time.Now(), &k.memo.Progress)
 	k.memo.Queued = max(0, k.memo.Total-k.memo.done()-k.memo.Reserved-sum(k.memo.Blocked)-sum(k.memo.Failed))
+	if k.given != nil {
+		k.memo.Given = k.given()
+	}
 	progress := k.memo.Progress
 	doc, err := json.Marshal(&k.memo)
 	k.mu.Unlock()
@@ -220,6 +224,13 @@ func (k *keeper) wake() {
 	case k.kick <- struct{}{}:
 	default:
 	}
+}
+
+// pledge lets each save store what the job has promised to targets by then.
+func (k *keeper) pledge(given func() map[string]float64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.given = given
 }
 
 // note changes what the next save stores, without asking for one.

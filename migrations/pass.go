@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -37,6 +38,11 @@ func (w *work) pass(ctx context.Context, p *plan, seen time.Time) (moved int, cu
 	if len(steps) == 0 {
 		return 0, false, nil
 	}
+	crossed, err := w.pledge(ctx, steps)
+	if crossed || err != nil {
+		return 0, false, err
+	}
+	defer w.pledged.clear()
 	began := time.Now()
 	moved, err = w.carryOut(ctx, steps, seen)
 	if asked > 0 {
@@ -73,19 +79,27 @@ func onePass(steps []step, pace *Pace, handOffs int) (first []step, asked int) {
 func beyond(n, perSecond float64) bool { return perSecond > 0 && n > 0 && n >= passTime*perSecond }
 
 // fill puts into a question what the holding knows.
-func (w *work) fill(ctx context.Context, q *question, at time.Time) {
+func (w *work) fill(ctx context.Context, q *question, at time.Time) error {
 	if w.o.Silent != nil {
 		w.mover.board.learn(w.o.Silent(ctx))
 	}
-	w.unseen.fade(at)
+	others, err := w.othersGave(ctx)
+	if err != nil {
+		return err
+	}
+	w.counted = maps.Clone(others)
+	for id, load := range w.pledged.all(at) {
+		others[id] += load
+	}
 	q.snapshot, q.grace, q.idleBelow = w.o.Snapshot(w.job.Pool), w.grace, w.prewarm.idleBelow()
-	q.placed, q.refused, q.budget = w.unseen.load, w.refused, ^uint64(0)
+	q.placed, q.refused, q.budget = others, w.refused, ^uint64(0)
 	q.failed, q.answers = w.failed, w.mover.board.answers
 	w.keeper.look(func(m *memo) {
 		if most := w.prewarm.MaxTokens; most > 0 {
 			q.budget = most - min(most, m.PrewarmedTokens)
 		}
 	})
+	return nil
 }
 
 // carryOut takes the steps, in their order for each target, several at once, and
@@ -168,8 +182,7 @@ func (o *outcomes) add(s *step, r result) {
 	defer o.mu.Unlock()
 	if r.moved {
 		o.moved++
-		o.w.unseen.add(time.Now(), s.target.Instance, s.load)
-		o.w.unseen.add(time.Now(), s.owner.Instance, -s.load)
+		o.w.pledged.moved(time.Now(), s)
 		o.notices = append(o.notices, o.w.noticesOf(s, r)...)
 	}
 	if r.refusedBy != "" {

@@ -121,6 +121,8 @@ type memo struct {
 	Was map[string]statestore.Lifecycle `json:"was,omitempty"`
 	// InHand are the commits that may have been sent and are not yet counted.
 	InHand intents `json:"in_hand,omitempty"`
+	// Given is the load that targets were promised, or were given lately, in requests.
+	Given map[string]float64 `json:"given,omitempty"`
 	// Unproven are commits that are counted and not known to be durable.
 	Unproven intents `json:"unproven,omitempty"`
 }

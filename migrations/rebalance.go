@@ -96,7 +96,9 @@ func (b *rebalance) act(ctx context.Context) (end statestore.JobState, wait time
 	}
 	b.version.Store(fleet.Version)
 	q := shift{target: b.order.Target}
-	b.fill(ctx, &q.question, time.Now())
+	if err := b.fill(ctx, &q.question, time.Now()); err != nil {
+		return "", b.retry.pause(), err
+	}
 	var p plan
 	var left int
 	if b.named != nil {

@@ -46,7 +46,11 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 	if len(now.sessions) == 0 {
 		d.keeper.wait(time.Time{})
 	} else {
-		p := makePlan(d.question(ctx, now))
+		var q question
+		if q, err = d.question(ctx, now); err != nil {
+			return "", d.retry.pause(), err
+		}
+		p := makePlan(q)
 		if sum(p.failed) == len(now.sessions) {
 			return d.partial(now), 0, nil
 		}
@@ -66,16 +70,18 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 }
 
 // question puts what was seen into words for the planner.
-func (d *drain) question(ctx context.Context, now *view) question {
+func (d *drain) question(ctx context.Context, now *view) (question, error) {
 	q := question{
 		sessions: now.sessions, mode: d.spec.Mode, avoid: d.spec.Avoid,
 		cold: !time.Now().Before(d.endgame) && d.spec.AtDeadline == DeadlineCommit,
 	}
-	d.fill(ctx, &q, now.at)
+	if err := d.fill(ctx, &q, now.at); err != nil {
+		return q, err
+	}
 	for _, s := range d.sources {
 		q.sources = append(q.sources, s.owner.Instance)
 	}
-	return q
+	return q, nil
 }
 
 // look reads the registry and every session that is still bound to a source. It

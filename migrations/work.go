@@ -32,7 +32,9 @@ type work struct {
 	why     map[statestore.SessionKey]string // why sessions were blocked last
 	tries   map[statestore.SessionKey]int    // in vain
 	failed  map[statestore.SessionKey]string // those that are not tried any more, and why
-	unseen  unseen
+	pledged *pledges
+	counted map[string]float64 // what other jobs had promised when the plan was made
+	yields  int                // passes in a row that gave way to another job's
 	// handOffs is how many sessions a pass hands over.
 	handOffs int
 	waits    waits
@@ -50,9 +52,11 @@ func (r *Runner) newWork(h *holding, pace *Pace, prewarm *Prewarm, grace time.Du
 		why:     map[statestore.SessionKey]string{},
 		tries:   map[statestore.SessionKey]int{},
 		failed:  map[statestore.SessionKey]string{},
+		pledged: &pledges{},
 		waits:   waits{}, handOffs: handOffLeast,
 		version: new(atomic.Uint64),
 	}
+	h.keeper.pledge(func() map[string]float64 { return w.pledged.all(time.Now()) })
 	gone := func(who statestore.Owner) bool { return lost(r.o.Snapshot(h.job.Pool), who, w.version.Load()) }
 	w.mover = &mover{
 		store: r.store, keeper: h.keeper, pace: newBudgets(pace, prewarm), ref: h.job.Ref(), grace: grace,
