@@ -17,11 +17,12 @@
 // elsewhere than the turn before it, and it is avoidable when the instance it
 // left was still in service.
 //
-// The max/fair load (max_mean_load in JSON) is, for the worst instance, the prompt tokens it served
-// divided by its fair share: every turn's tokens split evenly among the
-// instances in service at that moment. So an instance is measured only over
-// the time it was there, and 1.0 is perfect balance. It is not the max/mean of
-// berth simulate, which compares the requests in flight, summed over the run.
+// The max/fair load (max_mean_load in JSON) is, for the worst instance, the
+// prompt tokens it served divided by its fair share: every turn's tokens split
+// evenly among the instances in service at that moment. So an instance is
+// measured only over the time it was there, and 1.0 is perfect balance. It is
+// not the max/mean of berth simulate, which compares the requests in flight,
+// summed over the run.
 //
 // # What the baselines are given
 //
