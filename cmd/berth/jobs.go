@@ -222,7 +222,7 @@ func describeJob(out io.Writer, j *jobAnswer) error {
 		fmt.Fprintln(out, "safe to stop")
 	}
 	if detached > 0 {
-		fmt.Fprintf(out, "%d sessions have no instance: their contexts are kept, and their next turn is computed anew wherever it goes\n", detached)
+		fmt.Fprintln(out, "detached sessions have no instance: their contexts are kept, and are rebuilt by whoever serves them next")
 	}
 	if p.Reason != "" {
 		fmt.Fprintln(out, p.Reason)
