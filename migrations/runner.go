@@ -130,7 +130,9 @@ func (r *Runner) adopt(ctx context.Context, jobs *sync.WaitGroup) error {
 	}
 	for i := range list {
 		j := &list[i]
-		if j.Kind != KindDrain && j.Kind != KindRebalance || j.State.Ended() || now < j.LeaseEnd || r.holds(j.ID) {
+		// One that was renewed later than now is asked for too: the store's clock went back.
+		leased := now < j.LeaseEnd && j.Updated <= now
+		if j.Kind != KindDrain && j.Kind != KindRebalance || j.State.Ended() || leased || r.holds(j.ID) {
 			continue
 		}
 		job, err := r.store.AcquireJob(ctx, j.ID, r.o.Holder, r.o.Lease)
