@@ -28,14 +28,14 @@ type registerInput struct {
 	Body struct {
 		Pool          string            `json:"pool,omitempty" doc:"default: default"`
 		Address       string            `json:"address" doc:"ip:port, IPv6 in brackets"`
-		Scheme        string            `json:"scheme,omitempty" pattern:"^[a-z][a-z0-9+.-]{0,15}$"`
+		Scheme        string            `json:"scheme,omitempty" enum:"http,https,h2c,grpc,grpcs" doc:"that gateways are told to speak to it"`
 		Incarnation   string            `json:"incarnation,omitempty" maxLength:"128" doc:"the present one updates; otherwise a new one begins"`
 		Weight        *int              `json:"weight,omitempty" minimum:"0" maximum:"10000" doc:"100 is ordinary, 0 takes no new sessions"`
-		Zone          string            `json:"zone,omitempty" maxLength:"128"`
+		Zone          string            `json:"zone,omitempty" maxLength:"128" doc:"where it runs: shown to operators, no input of routing"`
 		Rank          *int              `json:"rank,omitempty" minimum:"0" maximum:"1000000" doc:"data-parallel rank"`
-		Labels        map[string]string `json:"labels,omitempty"`
+		Labels        map[string]string `json:"labels,omitempty" doc:"up to 64, each of at most 256 bytes with its name; a drain avoids by them"`
 		Compat        compat            `json:"compat,omitempty" doc:"what its KV cache is compatible with; see kv/1"`
-		MaxRunning    int               `json:"max_running,omitempty" minimum:"0" maximum:"1000000"`
+		MaxRunning    int               `json:"max_running,omitempty" minimum:"0" maximum:"1000000" doc:"requests that it runs at once; 0: unknown"`
 		Probe         bool              `json:"probe,omitempty" doc:"probe its health although it sends no heartbeats"`
 		ReportsCached bool              `json:"reports_cached,omitempty" doc:"a missing cached count in usage means 0"`
 	}
@@ -44,7 +44,7 @@ type registerInput struct {
 type registerOutput struct {
 	CacheControl string `header:"Cache-Control"`
 	Body         struct {
-		State       string `json:"state"`
+		State       string `json:"state" doc:"warming until its first ready: true or good probe"`
 		Incarnation string `json:"incarnation" doc:"secret of this boot; later calls of the instance carry it"`
 		NextMS      int64  `json:"next_ms" doc:"time to the next heartbeat"`
 		LeaseMS     int64  `json:"lease_ms" doc:"silence after which the instance is down"`
@@ -212,12 +212,12 @@ func (s *Server) incarnationFor(ctx context.Context, id, given string) (string, 
 type heartbeatInput struct {
 	ID   string `path:"id"`
 	Body struct {
-		Incarnation   string  `json:"incarnation" minLength:"1" maxLength:"128"`
+		Incarnation   string  `json:"incarnation" minLength:"1" maxLength:"128" doc:"from the registration"`
 		Ready         bool    `json:"ready,omitempty" doc:"true ends warming"`
-		Running       int     `json:"running" minimum:"0" maximum:"1000000"`
-		Waiting       int     `json:"waiting" minimum:"0" maximum:"1000000"`
-		MaxRunning    int     `json:"max_running,omitempty" minimum:"0" maximum:"1000000"`
-		KVUsage       float64 `json:"kv_usage,omitempty" minimum:"0" maximum:"1"`
+		Running       int     `json:"running" minimum:"0" maximum:"1000000" doc:"requests that run"`
+		Waiting       int     `json:"waiting" minimum:"0" maximum:"1000000" doc:"requests that wait in its queue"`
+		MaxRunning    int     `json:"max_running,omitempty" minimum:"0" maximum:"1000000" doc:"requests that it runs at once; 0: as registered"`
+		KVUsage       float64 `json:"kv_usage,omitempty" minimum:"0" maximum:"1" doc:"part of the KV cache in use, 0 to 1"`
 		KVGeneration  uint64  `json:"kv_generation,omitempty" doc:"growing voids the instance's own placements"`
 		PrefixQueries uint64  `json:"prefix_queries,omitempty" doc:"tokens, cumulative"`
 		PrefixHits    uint64  `json:"prefix_hits,omitempty" doc:"tokens, cumulative"`
@@ -227,16 +227,16 @@ type heartbeatInput struct {
 type heartbeatOutput struct {
 	CacheControl string `header:"Cache-Control"`
 	Body         struct {
-		State   string     `json:"state"`
-		Drain   *drainNote `json:"drain,omitempty"`
+		State   string     `json:"state" doc:"as GET /v1/instances/{id} says it"`
+		Drain   *drainNote `json:"drain,omitempty" doc:"the drain that empties it"`
 		Tasks   []taskBody `json:"tasks" doc:"up to 8 that wait; named, not handed out: ask for them, or answer them"`
-		NextMS  int64      `json:"next_ms"`
-		LeaseMS int64      `json:"lease_ms"`
+		NextMS  int64      `json:"next_ms" doc:"time to the next heartbeat"`
+		LeaseMS int64      `json:"lease_ms" doc:"silence after which the instance is down"`
 	}
 }
 
 type drainNote struct {
-	Job        string `json:"job"`
+	Job        string `json:"job" doc:"id of the job"`
 	DeadlineMS int64  `json:"deadline_ms" doc:"time left"`
 }
 

@@ -81,7 +81,7 @@ func TestDetailsSayWhatIsWrongAndNoMore(t *testing.T) {
 		{"POST", "/v1/rebalances", `{"target":"e1"}`, 404, "instance e1 is not registered in pool default"},
 		{"POST", "/v1/drains", `{"instances":["i1"]}`, 409, "no other instance is in the pool: 0 would have to move"},
 		{"GET", "/v1/sessions/a%00b", "", 400, "session id has a control character"},
-		{"GET", "/v1/sessions?cursor=%00zz", "", 400, "cursor"},
+		{"GET", "/v1/sessions?cursor=%00zz", "", 400, "query.cursor: is not one that a list answered"},
 		{"POST", "/v1/recover", `{"session":"` + large[:257] + `"}`, 400, "body.session: session id has 257 bytes, at most 256 are allowed"},
 		{"POST", "/v1/outcomes", `{"outcomes":[{"session":"\u0000","instance":"i1","result":"ok"}]}`, 400, "body.outcomes[0].session: session id has a control character"},
 		{"POST", "/v1/drains", `{"instances":["` + large + `"]}`, 413, "body of 307218 bytes, at most 262144 are allowed"},

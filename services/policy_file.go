@@ -10,8 +10,10 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 	"go.yaml.in/yaml/v3"
 
 	"berth/statestore"
@@ -29,20 +31,17 @@ func LoadPolicies(path string) (map[string]PoolPolicy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read policies: %w", err)
 	}
-	var file struct {
-		Pools map[string]map[string]any `yaml:"pools"`
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	if err := dec.Decode(&file); err != nil {
+	pools, err := poolNodes(text)
+	if err != nil {
 		return nil, fmt.Errorf("policies %s: %w", path, err)
 	}
-	if len(file.Pools) == 0 {
-		return nil, fmt.Errorf("policies %s: no pools", path)
-	}
-	out := make(map[string]PoolPolicy, len(file.Pools))
-	for _, name := range slices.Sorted(maps.Keys(file.Pools)) {
-		p, err := readPolicy(name, file.Pools[name])
+	out := make(map[string]PoolPolicy, len(pools))
+	for i := 0; i < len(pools); i += 2 {
+		name := pools[i].Value
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("policies %s: line %d: pool %s stands there twice", path, pools[i].Line, name)
+		}
+		p, err := readPolicy(name, pools[i+1])
 		if err != nil {
 			return nil, fmt.Errorf("policies %s: pool %s: %w", path, name, err)
 		}
@@ -51,34 +50,137 @@ func LoadPolicies(path string) (map[string]PoolPolicy, error) {
 	return out, nil
 }
 
+// poolNodes finds the pools of a file: a name and its policy by turns.
+func poolNodes(text []byte) ([]*yaml.Node, error) {
+	var file yaml.Node
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, err //nolint:wrapcheck // it names the line
+	}
+	if len(file.Content) == 0 {
+		return nil, errors.New("the file is empty: want pools")
+	}
+	top := resolved(file.Content[0])
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: want the member pools", top.Line)
+	}
+	var pools *yaml.Node
+	for i := 0; i < len(top.Content); i += 2 {
+		switch name := top.Content[i]; {
+		case name.Value != "pools":
+			return nil, fmt.Errorf("line %d: unknown member %q: policies stand below pools", name.Line, name.Value)
+		case pools != nil:
+			return nil, fmt.Errorf("line %d: member %q stands there twice", name.Line, name.Value)
+		}
+		pools = resolved(top.Content[i+1])
+	}
+	switch {
+	case pools == nil || len(pools.Content) == 0:
+		return nil, errors.New("no pools")
+	case pools.Kind != yaml.MappingNode:
+		return nil, fmt.Errorf("line %d: want names of pools, each with its policy", pools.Line)
+	}
+	return pools.Content, nil
+}
+
+// resolved is what a node means: an alias means its anchor.
+func resolved(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
 // readPolicy checks one pool of a file.
-func readPolicy(name string, members map[string]any) (p PoolPolicy, err error) {
+func readPolicy(name string, node *yaml.Node) (p PoolPolicy, err error) {
 	if err := statestore.ValidateName("pool", name); err != nil {
-		return p, err
+		return p, fmt.Errorf("line %d: %s", node.Line, reason(err, statestore.ErrInvalid))
+	}
+	node = resolved(node)
+	if node.Kind != yaml.MappingNode && node.Tag != "!!null" {
+		return p, fmt.Errorf("line %d: want the members of a policy", node.Line)
+	}
+	var members map[string]any
+	if err := node.Decode(&members); err != nil {
+		return p, err //nolint:wrapcheck // it names the line
+	}
+	if members == nil {
+		members = map[string]any{} // all defaults
 	}
 	doc, err := json.Marshal(members)
 	if err != nil {
-		return p, fmt.Errorf("members: %w", err)
+		return p, fmt.Errorf("line %d: the name of a member is no string", node.Line)
 	}
 	var value any
-	if err := errors.Join(json.Unmarshal(doc, &value), json.Unmarshal(doc, &p)); err != nil {
-		return p, err
+	if err := json.Unmarshal(doc, &value); err != nil {
+		return p, fmt.Errorf("line %d: %w", node.Line, typed(err))
 	}
 	// The rules of the call that puts one policy.
-	if errs := huma.NewModelValidator().Validate(reflect.TypeFor[PoolPolicy](), value); len(errs) > 0 {
-		return p, errors.Join(errs...)
+	var wrong []FieldErrors
+	for _, err := range huma.NewModelValidator().Validate(reflect.TypeFor[PoolPolicy](), value) {
+		var d huma.ErrorDetailer
+		if errors.As(err, &d) {
+			wrong = append(wrong, fieldErrors(d.ErrorDetail()))
+		}
+	}
+	if len(wrong) > 0 {
+		return p, inFile(node, wrong)
+	}
+	if err := json.Unmarshal(doc, &p); err != nil {
+		return p, fmt.Errorf("line %d: %w", node.Line, typed(err))
+	}
+	if wrong = p.wrong(""); len(wrong) > 0 {
+		return p, inFile(node, wrong)
 	}
 	_, err = parsePolicy(doc)
 	var refused *Problem
 	if errors.As(err, &refused) {
-		err = errors.New(refused.Detail)
+		err = inFile(node, refused.Errors)
 	}
 	return p, err
+}
+
+// inFile says what is wrong with a policy, and on which lines.
+func inFile(node *yaml.Node, wrong []FieldErrors) error {
+	list := make([]string, len(wrong))
+	for i, w := range wrong {
+		at := strings.TrimPrefix(strings.TrimPrefix(w.Location, "body"), ".")
+		list[i] = fmt.Sprintf("line %d: %s: %s", lineOf(node, at), at, w.Message)
+		switch {
+		case w.Message == validation.MsgUnexpectedProperty:
+			list[i] = fmt.Sprintf("line %d: unknown member %q", lineOf(node, at), at)
+		case at == "":
+			list[i] = fmt.Sprintf("line %d: %s", node.Line, w.Message)
+		}
+	}
+	return errors.New(strings.Join(list, "; "))
+}
+
+// lineOf is where a member of a policy stands, or the last one on its path that does.
+func lineOf(node *yaml.Node, path string) int {
+	line := node.Line
+	for part := range strings.SplitSeq(path, ".") {
+		name, _, _ := strings.Cut(part, "[")
+		var inner *yaml.Node
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == name {
+				line, inner = node.Content[i].Line, resolved(node.Content[i+1])
+			}
+		}
+		if inner == nil || inner.Kind != yaml.MappingNode {
+			break
+		}
+		node = inner
+	}
+	return line
 }
 
 // applyPolicies stores the policies that the process was started with: for pools
 // that have none, or enforced over whatever is stored.
 func (s *Server) applyPolicies(ctx context.Context) error {
+	about, err := s.store.Describe(ctx)
+	if err != nil {
+		return fmt.Errorf("describe the store: %w", err)
+	}
 	stored := s.fleet.now().view.Policies
 	for _, name := range slices.Sorted(maps.Keys(s.options.Policies)) {
 		doc, err := json.Marshal(s.options.Policies[name])
@@ -88,6 +190,10 @@ func (s *Server) applyPolicies(ctx context.Context) error {
 		have, there := stored[name]
 		if there && (!s.options.EnforcePolicies || bytes.Equal(have.Doc, doc)) {
 			continue
+		}
+		p := s.options.Policies[name]
+		if wrong := p.wrong(about.Backend); len(wrong) > 0 {
+			return fmt.Errorf("policy of pool %s: %s: %s", name, wrong[0].Location, wrong[0].Message)
 		}
 		put, err := s.store.PutPolicy(ctx, name, doc)
 		if err != nil {

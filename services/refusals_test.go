@@ -142,10 +142,7 @@ var refusals = map[string]struct {
 	"store_full":        {507, failing(statestore.ErrFull)},
 	"internal":          {500, failing(io.ErrUnexpectedEOF)},
 	"not_durable": {503, func(t *testing.T) answer {
-		b := setup(t)
-		w := b.worker("i1")
-		b.call("PUT", "/v1/pools/default/policy", `{"durability":"replicated","durability_wait_ms":1}`).want(200)
-		a := w.append("s", "op", b.route("s").want(200).str("handle"), `1`)
+		a := failing(&statestore.NotDurableError{Reached: statestore.Durability{Level: statestore.LevelFsynced}})(t)
 		if a.str("stored") != "true" || a.str("op") != "op" || a.str("durability.level") != "fsynced" {
 			t.Errorf("what was reached: %s", a.body)
 		}

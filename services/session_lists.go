@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -41,8 +42,17 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 	views, cursor, err := s.store.List(ctx, statestore.SessionQuery{
 		Tenant: tenant, Pool: in.Pool, Instance: in.Instance, AffinityKey: affinityKey(in.Key), Cursor: in.Cursor, Limit: in.Limit,
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, statestore.ErrInvalid):
+		return nil, badID("query.cursor", errors.New("is not one that a list answered"))
+	case err != nil:
 		return nil, fmt.Errorf("list sessions: %w", err)
+	case len(views) == 0 && in.Pool != "" && s.fleet.now().pools[in.Pool] == nil:
+		// Sessions outlive the last instance of a pool without a policy: only an empty
+		// list shows that there never was one.
+		if _, err := s.poolFor(ctx, in.Pool); err != nil {
+			return nil, err
+		}
 	}
 	out := new(listSessionsOutput)
 	out.Body.Sessions, out.Body.Cursor = []*SessionDocument{}, cursor
