@@ -68,12 +68,12 @@ func bodyProblem(err error, declared int64) error {
 type writeBody struct {
 	Op          string            `json:"op" minLength:"1" maxLength:"128" doc:"chosen by the client; repeat it until there is an answer"`
 	Handle      string            `json:"handle" doc:"the newest one held"`
-	Instance    string            `json:"instance"`
-	Incarnation string            `json:"incarnation"`
+	Instance    string            `json:"instance" doc:"who writes"`
+	Incarnation string            `json:"incarnation" doc:"of the instance"`
 	At          string            `json:"at,omitempty" enum:"version,end" doc:"version (default): the handle's must be current; end: after whatever is there"`
 	Base        *uint64           `json:"base,omitempty" doc:"keep the first k turns, drop the rest"`
 	Recreate    bool              `json:"recreate,omitempty" doc:"begin anew after a delete"`
-	Turns       []turnBody        `json:"turns"`
+	Turns       []turnBody        `json:"turns" doc:"in order; an append needs at least one"`
 	Meta        json.RawMessage   `json:"meta,omitempty" doc:"replaces what is there; up to 64 KiB"`
 	Usage       json.RawMessage   `json:"usage,omitempty" doc:"the engine's own object"`
 	KV          []json.RawMessage `json:"kv,omitempty" doc:"placements, kv/1"`
@@ -83,7 +83,7 @@ type writeBody struct {
 type turnBody struct {
 	Value  json.RawMessage `json:"value,omitempty" doc:"any JSON value; comes back as the bytes that came"`
 	Base64 *string         `json:"base64,omitempty" doc:"raw bytes"`
-	Tokens uint64          `json:"tokens,omitempty" maximum:"1000000000000"`
+	Tokens uint64          `json:"tokens,omitempty" maximum:"1000000000000" doc:"of this turn, by the engine; 0: unknown"`
 }
 
 // maxTokens bounds what one turn may count, so that no sum of a session passes

@@ -28,15 +28,15 @@ type jobOutput struct {
 
 // jobDocument is a job as the API shows it.
 type jobDocument struct {
-	ID         string              `json:"id"`
-	Kind       string              `json:"kind"`
-	Pool       string              `json:"pool"`
-	Instances  []string            `json:"instances"`
-	State      string              `json:"state" enum:"pending,planning,running,paused,cancelling,succeeded,partial,failed,cancelled"`
+	ID         string              `json:"id" doc:"for /v1/jobs/{id}"`
+	Kind       string              `json:"kind" doc:"drain, rebalance or erase"`
+	Pool       string              `json:"pool" doc:"that it is about"`
+	Instances  []string            `json:"instances" doc:"that it empties or relieves; empty: a whole pool"`
+	State      string              `json:"state" enum:"pending,planning,running,paused,cancelling,succeeded,partial,failed,cancelled" doc:"the last four are ends; partial: some sessions stayed"`
 	Attempts   int                 `json:"attempts" doc:"processes that have worked on it"`
-	AgeMS      int64               `json:"age_ms"`
+	AgeMS      int64               `json:"age_ms" doc:"time since it was created"`
 	DeadlineMS int64               `json:"deadline_ms" doc:"time left"`
-	Progress   migrations.Progress `json:"progress"`
+	Progress   migrations.Progress `json:"progress" doc:"what it has done so far"`
 }
 
 func (p *principal) jobBody(j *statestore.Job, now statestore.Millis) (jobDocument, error) {

@@ -180,6 +180,9 @@ func (s *Server) describePlainCalls() {
 	}
 	add("/livez", "livez", "The process lives", "process", text("it does"))
 	add("/readyz", "readyz", "The process can answer", "process", text("it can"))
+	s.api.OpenAPI().Paths["/readyz"].Get.Parameters = []*huma.Param{
+		param("query", "store", "1: also ask whether the store answers; without it the process stays ready while the store is away"),
+	}
 	add("/metrics", "metrics", "Metrics for Prometheus", "process", text("text format"))
 	add("/openapi.json", "openapi", "This document", "process", &huma.Response{
 		Description: "OpenAPI 3.1", Content: map[string]*huma.MediaType{"application/vnd.oai.openapi+json": {}},

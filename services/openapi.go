@@ -130,7 +130,7 @@ func (s *Server) describeRoute() {
 }
 
 // describeWrites gives appends and replaces the schema of the body that they
-// read by themselves.
+// read by themselves, and takes back what no call reads.
 func (s *Server) describeWrites() {
 	oapi := s.api.OpenAPI()
 	schema := oapi.Components.Schemas.Schema(reflect.TypeFor[writeBody](), true, "Write")
@@ -140,6 +140,8 @@ func (s *Server) describeWrites() {
 	}}
 	oapi.Paths["/v1/sessions/{id}/turns"].Post.RequestBody = body
 	oapi.Paths["/v1/sessions/{id}"].Put.RequestBody = body
+	// huma adds it for handlers that look at the bytes too.
+	delete(oapi.Paths["/v1/instances/{id}"].Patch.RequestBody.Content, mediaBytes)
 }
 
 // recoveryAnswer and sessionAnswer are what the streams render by hand.

@@ -15,10 +15,10 @@ import (
 type recoverInput struct {
 	Accept string `header:"Accept" hidden:"true"`
 	Body   struct {
-		Session     string    `json:"session" minLength:"1"`
-		Handle      string    `json:"handle,omitempty"`
-		Instance    string    `json:"instance,omitempty"`
-		Incarnation string    `json:"incarnation,omitempty"`
+		Session     string    `json:"session" minLength:"1" doc:"session id, 1 to 256 bytes of UTF-8 without control characters"`
+		Handle      string    `json:"handle,omitempty" doc:"the newest one held; a claim of a session that a live instance owns needs one of /route that names the caller"`
+		Instance    string    `json:"instance,omitempty" doc:"who asks; mode read may leave it out"`
+		Incarnation string    `json:"incarnation,omitempty" doc:"of the instance, from its registration"`
 		Mode        string    `json:"mode,omitempty" enum:"claim,prewarm,read" doc:"default: claim"`
 		Have        *haveBody `json:"have,omitempty" doc:"what the caller's own copy holds"`
 		Turns       string    `json:"turns,omitempty" enum:"all,none" doc:"default: all"`
@@ -27,8 +27,8 @@ type recoverInput struct {
 }
 
 type haveBody struct {
-	Handle string `json:"handle"`
-	Turns  uint64 `json:"turns"`
+	Handle string `json:"handle" doc:"that the caller's own copy has"`
+	Turns  uint64 `json:"turns" doc:"how many turns the copy holds"`
 }
 
 // recovery is one recover call on its way.
@@ -193,36 +193,36 @@ func (s *Server) lost(ctx context.Context, o statestore.Owner) bool {
 
 // RecoveryDocument is the answer without its turns.
 type RecoveryDocument struct {
-	Epoch      uint64            `json:"epoch"`
-	Version    uint64            `json:"version"`
+	Epoch      uint64            `json:"epoch" doc:"of the binding: fencing token of its owner"`
+	Version    uint64            `json:"version" doc:"accepted writes"`
 	New        bool              `json:"new,omitempty" doc:"nothing is stored: there is nothing to load"`
 	Base       uint64            `json:"base" doc:"keep this many of your turns, drop the rest, then come these"`
 	Count      uint64            `json:"count" doc:"turns stored, with those below base"`
 	Digest     string            `json:"digest,omitempty" doc:"equal digests mean equal histories of writes"`
-	KV         []JudgedPlacement `json:"kv"`
-	Plan       string            `json:"plan" enum:"kv,kv_prefix,recompute"`
-	Handle     string            `json:"handle"`
-	AffinityMS int64             `json:"affinity_ms"`
-	Durability *Durability       `json:"durability,omitempty"`
-	Lost       *lostBody         `json:"lost,omitempty"`
-	Parked     []parkedBody      `json:"parked,omitempty"`
+	KV         []JudgedPlacement `json:"kv" doc:"where KV of the session lies, each with a verdict for the caller"`
+	Plan       string            `json:"plan" enum:"kv,kv_prefix,recompute" doc:"the best that the placements allow the caller"`
+	Handle     string            `json:"handle" doc:"present it with the next write"`
+	AffinityMS int64             `json:"affinity_ms" doc:"time until the binding lapses"`
+	Durability *Durability       `json:"durability,omitempty" doc:"of the claim"`
+	Lost       *lostBody         `json:"lost,omitempty" doc:"what the store has lost, where accept_lost accepted it"`
+	Parked     []parkedBody      `json:"parked,omitempty" doc:"refused appends that wait for the owner, oldest first: append each under its op to adopt it"`
 
 	meta []byte // kept apart: it travels as the bytes that came
 }
 
 type lostBody struct {
-	Have Have `json:"have"`
-	Want Want `json:"want"`
+	Have Have `json:"have" doc:"what the store holds"`
+	Want Want `json:"want" doc:"what was promised"`
 }
 
 type parkedBody struct {
-	Op      string           `json:"op"`
-	By      parkedBy         `json:"by"`
+	Op      string           `json:"op" doc:"append under it to adopt the write"`
+	By      parkedBy         `json:"by" doc:"who wrote it"`
 	Version uint64           `json:"version" doc:"that its writer had seen"`
-	Base    *uint64          `json:"base,omitempty"`
-	Turns   []parkedTurnBody `json:"turns"`
-	Meta    json.RawMessage  `json:"meta,omitempty"`
-	AgeMS   int64            `json:"age_ms"`
+	Base    *uint64          `json:"base,omitempty" doc:"it keeps the first k turns, and drops the rest"`
+	Turns   []parkedTurnBody `json:"turns" doc:"as they were written"`
+	Meta    json.RawMessage  `json:"meta,omitempty" doc:"as it was written"`
+	AgeMS   int64            `json:"age_ms" doc:"time since it was parked"`
 }
 
 type parkedBy struct {

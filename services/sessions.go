@@ -86,9 +86,9 @@ func present(v *statestore.View) error {
 type finishInput struct {
 	ID   string `path:"id"`
 	Body struct {
-		Handle      string `json:"handle"`
-		Instance    string `json:"instance"`
-		Incarnation string `json:"incarnation"`
+		Handle      string `json:"handle" doc:"the newest one held"`
+		Instance    string `json:"instance" doc:"who owns the session"`
+		Incarnation string `json:"incarnation" doc:"of the instance"`
 	}
 }
 
