@@ -17,8 +17,12 @@ type failureLog struct {
 	more  atomic.Int64
 }
 
+// unreadFleet stands for the fleet's image, which is read twice a second and by
+// operators' calls.
+const unreadFleet = "fleet"
+
 func newFailureLogs() failureLogs {
-	logs := failureLogs{}
+	logs := failureLogs{unreadFleet: {limit: rate.NewLimiter(1, 5)}}
 	for code, kind := range problems {
 		if kind.status >= http.StatusInternalServerError && code != "internal" {
 			logs[code] = &failureLog{limit: rate.NewLimiter(1, 5)}
@@ -38,4 +42,11 @@ func (l failureLogs) say(code string) (left int64, ok bool) {
 		return 0, false
 	}
 	return f.more.Swap(0), true
+}
+
+// fleetNotRead logs that the image of the fleet is as old as it was.
+func (s *Server) fleetNotRead(err error) {
+	if left, ok := s.failures.say(unreadFleet); ok {
+		s.log.Warn("fleet not read", "error", err, "left_out", left)
+	}
 }

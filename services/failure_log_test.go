@@ -42,3 +42,16 @@ func TestCallsThatFailAlikeDoNotFloodTheLog(t *testing.T) {
 		t.Errorf("%d lines about 10 internal failures", n)
 	}
 }
+
+func TestAFleetThatCannotBeReadDoesNotFloodTheLog(t *testing.T) {
+	t.Parallel()
+	b, store := setupFaulty(t)
+	store.fail(away)
+	const calls = 60
+	for range calls {
+		b.call("GET", "/v1/instances", "")
+	}
+	if n := strings.Count(b.logs.String(), "fleet not read"); n < 1 || n > calls/2 {
+		t.Errorf("%d lines about %d calls", n, calls)
+	}
+}

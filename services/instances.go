@@ -94,7 +94,7 @@ func (i *fleetImage) inPlaceOf(spec *statestore.InstanceSpec) []statestore.Owner
 // seeFleet lets this process's own routes see a change at once; others poll.
 func (s *Server) seeFleet(ctx context.Context) {
 	if err := s.fleet.refresh(ctx); err != nil {
-		s.log.Warn("fleet not read", "error", err)
+		s.fleetNotRead(err)
 	}
 }
 

@@ -156,7 +156,7 @@ func (s *Server) Handler() http.Handler { return s.recovered(http.HandlerFunc(s.
 func (s *Server) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		s.fleet.run(ctx, func(err error) { s.log.Warn("fleet not read", "error", err) })
+		s.fleet.run(ctx, s.fleetNotRead)
 		return nil
 	})
 	group.Go(func() error { return s.follow(ctx) })
