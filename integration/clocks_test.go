@@ -27,10 +27,16 @@ type clockedRedis struct {
 // startClocked runs a redis-server on the clock of testdata/clock.c.
 func startClocked(t *testing.T) *clockedRedis {
 	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("not tested outside Linux: a Redis whose clock jumps")
+	}
 	server, err := exec.LookPath("redis-server")
-	cc, err2 := exec.LookPath("cc")
-	if err != nil || err2 != nil || runtime.GOOS != "linux" {
-		t.Skip("not tested without Linux, redis-server and a C compiler: a Redis whose clock jumps")
+	if err != nil {
+		redistest.Lacks(t, "redis-server", fmt.Errorf("a Redis whose clock jumps: %w", err))
+	}
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		redistest.Lacks(t, "cc", fmt.Errorf("a Redis whose clock jumps: %w", err))
 	}
 	dir := t.TempDir()
 	library := filepath.Join(dir, "clock.so")
@@ -93,7 +99,7 @@ func buildSkewed(t *testing.T) string {
 	const reading = "sec, nsec, mono := runtimeNow()\n"
 	before, after, found := strings.Cut(string(source), reading)
 	if !found || strings.Contains(after, reading) {
-		t.Skipf("not tested: this version of Go reads the clock in another way than by %q", reading)
+		redistest.Lacks(t, "a Go that reads the clock by runtimeNow", fmt.Errorf("processes whose clocks disagree: %q is not in %s once", reading, original))
 	}
 	replaced := before + reading + "\tsec += ahead\n" + after
 	added := `package time

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"berth/integration/redistest"
 )
 
 // TestReadmeWalk runs the README's lines for curl word for word against a real
@@ -25,7 +28,7 @@ func TestReadmeWalk(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"bash", "curl", "sed"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("not tested without %s: the README's lines for curl", tool)
+			redistest.Lacks(t, tool, fmt.Errorf("the README's lines for curl: %w", err))
 		}
 	}
 	block := readmeBlock(t)

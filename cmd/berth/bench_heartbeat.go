@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/cmd/berth/internal/load"
+	"berth/cmd/berth/internal/pause"
 	"berth/cmd/berth/internal/progress"
 )
 
@@ -145,7 +146,7 @@ func (c *benchHeartbeatCmd) measure(ctx context.Context, std *streams, name stri
 	for i, b := range beaters {
 		group.Go(func() error { return b.run(beating, c.Rate, float64(i)/float64(len(beaters))) })
 	}
-	sleep(beating, c.Warmup)
+	_ = pause.For(beating, c.Warmup)
 	takeTimes(beaters)
 	r = &beatRun{store: server.store}
 	r.busy, err = server.use(beating, c.For)
@@ -244,7 +245,7 @@ func (b *beater) beat() error {
 func (b *beater) run(ctx context.Context, rate, phase float64) error {
 	period := time.Duration(float64(time.Second) / rate)
 	next := time.Now().Add(time.Duration(phase * float64(period)))
-	for sleep(ctx, time.Until(next)); ctx.Err() == nil; sleep(ctx, time.Until(next)) {
+	for pause.For(ctx, time.Until(next)) == nil {
 		if err := b.beat(); err != nil {
 			return err
 		}

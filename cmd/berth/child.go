@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"berth/cmd/berth/internal/pause"
 )
 
 // child is a server of this binary, in a process of its own whose CPU time can be
@@ -104,7 +106,7 @@ func (c *child) use(ctx context.Context, d time.Duration) (u use, err error) {
 		return u, err
 	}
 	start := time.Now()
-	sleep(ctx, d)
+	_ = pause.For(ctx, d)
 	u.wall = time.Since(start)
 	after, err := cpuTime(c.cmd.Process.Pid)
 	u.cpu = after - before

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"berth/cmd/berth/internal/pause"
 	"berth/cmd/berth/internal/progress"
 	"berth/migrations"
 	"berth/statestore"
@@ -140,7 +141,7 @@ func (r *RemoteFlags) follow(ctx context.Context, std *streams, job *jobAnswer) 
 			if failures++; failures > patience || ctx.Err() != nil {
 				return nil, err
 			}
-			if !sleep(ctx, time.Second) {
+			if pause.For(ctx, time.Second) != nil {
 				return nil, ctx.Err()
 			}
 			continue
@@ -181,15 +182,6 @@ func whatItDoes(job *jobAnswer) string {
 func (job *jobAnswer) title() string {
 	what := map[string]string{migrations.KindDrain: "draining", migrations.KindRebalance: "rebalancing"}[job.Kind]
 	return strings.TrimSpace(what + " " + strings.Join(job.Instances, ","))
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // name is the kind and the id, once each.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"berth/cmd/berth/internal/pause"
 	"berth/services"
 )
 
@@ -227,7 +228,7 @@ func (c *serveCmd) serve(ctx context.Context, server *services.Server, listener 
 	server.Stop()
 	log.Info("stopping")
 	if failed == nil {
-		sleep(context.WithoutCancel(ctx), c.ShutdownDelay)
+		_ = pause.For(context.WithoutCancel(ctx), c.ShutdownDelay)
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.ShutdownGrace)
 	defer cancel()

@@ -42,6 +42,17 @@ func mustRequirements(t testing.TB) requirements {
 	return req
 }
 
+// Lacks ends a test because the machine lacks a tool for it: a failure where
+// BERTH_TEST_REQUIRE names anything, since nothing is to be left out there, else a skip
+// that is told.
+func Lacks(t testing.TB, tool string, why error) {
+	t.Helper()
+	if len(mustRequirements(t)) > 0 {
+		t.Fatalf("BERTH_TEST_REQUIRE is set, and %s is missing: %v", tool, why)
+	}
+	missing(t, tool, why)
+}
+
 var announced sync.Map // line → struct{}{}: what this binary has already said it does not test
 
 // missing ends the test because the machine lacks need: a failure where it is

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/client"
+	"berth/cmd/berth/internal/pause"
 	"berth/cmd/berth/internal/simworker"
 )
 
@@ -52,7 +53,7 @@ func (g *gateway) send(ctx context.Context, r simworker.Request) (t trip, err er
 		var silent *client.UnansweredError
 		if errors.Is(err, client.ErrNotEligible) || errors.As(err, &silent) {
 			exclude = nil // everybody failed once: ask again without prejudice
-			if err := sleep(ctx, patience); err != nil {
+			if err := pause.For(ctx, patience); err != nil {
 				return t, err
 			}
 			continue
@@ -75,7 +76,7 @@ func (g *gateway) send(ctx context.Context, r simworker.Request) (t trip, err er
 		case errors.Is(err, client.ErrNotOwner), errors.Is(err, client.ErrStaleHandle), errors.Is(err, client.ErrBadHandle):
 			// Moved meanwhile, or hinted without the store: the next route knows where.
 			t.redirect++
-			if err := sleep(ctx, patience/10); err != nil {
+			if err := pause.For(ctx, patience/10); err != nil {
 				return t, err
 			}
 		default:
@@ -83,15 +84,4 @@ func (g *gateway) send(ctx context.Context, r simworker.Request) (t trip, err er
 		}
 	}
 	return t, fmt.Errorf("no instance served the request in %d tries: %w", attempts, err)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

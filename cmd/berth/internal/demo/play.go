@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"berth/client"
+	"berth/cmd/berth/internal/pause"
 	"berth/cmd/berth/internal/scoreboard"
 	"berth/cmd/berth/internal/simworker"
 	"berth/cmd/berth/internal/trace"
@@ -160,7 +161,7 @@ func (p *performance) slowly(ctx context.Context, i int) error {
 			return nil
 		}
 	}
-	return sleep(ctx, drainPace)
+	return pause.For(ctx, drainPace)
 }
 
 func (p *performance) play(ctx context.Context, e scoreboard.Event, i int) error {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"berth/cmd/berth/internal/pause"
 )
 
 // Config says what to measure.
@@ -79,7 +81,7 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 // measure drains the source as fast as it goes, and then one of those that got its
 // sessions at the pace.
 func (s *stage) measure(ctx context.Context, t *traffic, f *Figures) error {
-	if err := sleep(ctx, settle); err != nil {
+	if err := pause.For(ctx, settle); err != nil {
 		return err
 	}
 	fast, err := s.drain(ctx, t, s.ids[0], 0)
@@ -103,15 +105,4 @@ func (s *stage) measure(ctx context.Context, t *traffic, f *Figures) error {
 	f.PacedPerS = paced.rate()
 	f.PacedError = math.Abs(f.PacedPerS/s.c.Pace - 1)
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/client"
+	"berth/cmd/berth/internal/pause"
 	"berth/cmd/berth/internal/simworker"
 )
 
@@ -65,7 +66,7 @@ func newStage(ctx context.Context, c Config) (*stage, error) {
 		})
 	}
 	for ready := false; !ready; {
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 		ready = !slices.ContainsFunc(s.ids, func(id string) bool { return s.workers[id].State() != "ready" })
@@ -203,7 +204,7 @@ func (s *stage) drain(ctx context.Context, t *traffic, id string, pace float64) 
 	t.closed(id)
 	what := "draining " + id
 	for d.moved == 0 || d.safe == 0 {
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 10*time.Millisecond); err != nil {
 			return d, err
 		}
 		if err := s.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(j.ID), nil, &j); err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/client"
+	"berth/cmd/berth/internal/pause"
 )
 
 const (
@@ -58,7 +59,7 @@ func (t *traffic) run(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range t.s.c.Clients {
 		g.Go(func() error {
-			for n := 1; sleep(ctx, think) == nil; n++ {
+			for n := 1; pause.For(ctx, think) == nil; n++ {
 				if err := t.take(ctx, seated(i), n); err != nil {
 					return err
 				}
@@ -67,7 +68,7 @@ func (t *traffic) run(ctx context.Context) (err error) {
 		})
 	}
 	g.Go(func() error {
-		for n := 0; sleep(ctx, arrivals) == nil; n++ {
+		for n := 0; pause.For(ctx, arrivals) == nil; n++ {
 			if err := t.arrive(ctx, fmt.Sprintf("new-%d", n)); err != nil {
 				return err
 			}
@@ -96,7 +97,7 @@ func (t *traffic) take(ctx context.Context, id string, n int) error {
 			return nil
 		case errors.Is(err, client.ErrNotOwner), errors.Is(err, client.ErrStaleHandle), errors.Is(err, client.ErrBadHandle), errors.Is(err, client.ErrNotEligible):
 			t.redirected.Add(1)
-			_ = sleep(ctx, retry)
+			_ = pause.For(ctx, retry)
 		default:
 			return fmt.Errorf("turn %d of %s: %w", n, id, err)
 		}
