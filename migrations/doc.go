@@ -1,7 +1,7 @@
 // Package migrations moves sessions: off instances before those go away, and off
-// instances that have too much to do.
+// instances that have too much to do. It also ends those of an affinity key.
 //
-// A drain, or a rebalance, is a job: stored, leased, fenced, and ended by its deadline. Any number
+// A drain, a rebalance or an erase is a job: stored, leased, fenced, and ended by its deadline. Any number
 // of processes run a [Runner] on one store; each adopts the jobs whose lease is
 // free, and none is special.
 //
@@ -39,6 +39,12 @@
 // (TestRebalanceRelievesAHotInstance). Sessions that an operator names move wherever
 // they are. A drain takes what a rebalance has reserved
 // (TestDrainTakesFromARebalance). Both can be previewed (preview.go).
+//
+// # Erasing
+//
+// An erase ends every session of an affinity key, as a job like the others (erase.go):
+// it was asked for when somebody's data has to go, so it counts as done only when a
+// whole scan finds nothing, and names what is left otherwise.
 //
 // # Drained
 //

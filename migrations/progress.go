@@ -12,12 +12,13 @@ import (
 // Phase says what a job is busy with. A job that has ended keeps the last one.
 type Phase string
 
-// Phases of a drain.
+// Phases of a job.
 const (
 	PhaseFencing   Phase = "fencing"   // the instances are being closed for new sessions
 	PhasePlanning  Phase = "planning"  // it is being found out who should move
 	PhaseMoving    Phase = "moving"    // sessions are leaving
 	PhaseSettling  Phase = "settling"  // none is left; old hints and running requests come to their end
+	PhaseErasing   Phase = "erasing"   // sessions are being ended
 	PhasePaused    Phase = "paused"    // an operator asked to wait
 	PhaseRestoring Phase = "restoring" // a cancelled job gives its instances back
 )
@@ -51,24 +52,25 @@ const (
 )
 
 // Progress is what a job tells of itself. Sessions are in exactly one of queued,
-// reserved, blocked (left to do), failed (given up) and moved, skipped (done);
+// reserved, blocked (left to do), failed (given up) and moved, erased, skipped (done);
 // together they are Total.
 type Progress struct {
 	Phase Phase `json:"phase,omitempty"`
-	Total int   `json:"total"` // sessions bound to the instances when they were closed, or that a rebalance is to move
+	Total int   `json:"total"` // sessions bound to the instances when they were closed, or that a rebalance is to move, or an erase to end
 
 	Queued   int            `json:"queued"`
 	Reserved int            `json:"reserved"` // promised to a target that is being prewarmed
 	Blocked  map[string]int `json:"blocked,omitempty"`
 	Moved    int            `json:"moved"`
+	Erased   int            `json:"erased,omitempty"` // ended, with their contexts
 	Skipped  map[string]int `json:"skipped,omitempty"`
 	Failed   map[string]int `json:"failed,omitempty"` // by what used up their retries
 
 	Offloaded       int    `json:"offloaded"` // sources put their KV where targets can read it
 	Released        int    `json:"released"`  // sources said that no turn runs
 	Prewarmed       int    `json:"prewarmed"` // of Moved
-	Bytes           uint64 `json:"bytes"`     // of Moved
-	Tokens          uint64 `json:"tokens"`    // of Moved
+	Bytes           uint64 `json:"bytes"`     // of Moved and Erased
+	Tokens          uint64 `json:"tokens"`    // of Moved and Erased
 	PrewarmedTokens uint64 `json:"prewarmed_tokens"`
 
 	RatePerS       float64        `json:"rate_per_s"`        // sessions, over the last ten seconds or so
@@ -142,7 +144,7 @@ func parseMemo(doc []byte) (memo, error) {
 func (p *Progress) Open() int { return max(0, p.Total-p.done()) }
 
 // done is how many sessions need nothing more.
-func (p *Progress) done() int { return p.Moved + sum(p.Skipped) }
+func (p *Progress) done() int { return p.Moved + p.Erased + sum(p.Skipped) }
 
 func sum(counts map[string]int) (n int) {
 	for _, c := range counts {

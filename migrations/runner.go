@@ -37,6 +37,11 @@ type Options struct {
 	// are not waited for. nil for nothing known.
 	Silent func(ctx context.Context) func(statestore.Owner) bool
 
+	// Erase ends a session, unless its epoch has changed since it was seen, and asks
+	// instances to forget what they hold of it. Without it erases are left to other
+	// processes.
+	Erase func(ctx context.Context, seen *statestore.View) (existed bool, err error)
+
 	// LongestHint is how long any process may go on naming an instance after it
 	// stopped being the owner: valid_ms and the TTL of the binding cache. Default
 	// 12 s.
@@ -132,7 +137,7 @@ func (r *Runner) adopt(ctx context.Context, jobs *sync.WaitGroup) error {
 		j := &list[i]
 		// One that was renewed later than now is asked for too: the store's clock went back.
 		leased := now < j.LeaseEnd && j.Updated <= now
-		if j.Kind != KindDrain && j.Kind != KindRebalance || j.State.Ended() || leased || r.holds(j.ID) {
+		if !r.runs(j.Kind) || j.State.Ended() || leased || r.holds(j.ID) {
 			continue
 		}
 		job, err := r.store.AcquireJob(ctx, j.ID, r.o.Holder, r.o.Lease)
@@ -149,6 +154,12 @@ func (r *Runner) adopt(ctx context.Context, jobs *sync.WaitGroup) error {
 		})
 	}
 	return nil
+}
+
+// runs reports whether this process works on jobs of the kind. Neighbours of another
+// version may know others.
+func (r *Runner) runs(kind string) bool {
+	return kind == KindDrain || kind == KindRebalance || kind == KindErase && r.o.Erase != nil
 }
 
 func (r *Runner) holds(id string) bool {
@@ -236,7 +247,14 @@ func (h *holding) understand() (task, error) {
 	if h.broken != nil {
 		return nil, h.broken
 	}
-	if h.job.Kind == KindRebalance {
+	switch h.job.Kind {
+	case KindErase:
+		var order eraseOrder
+		if err := json.Unmarshal(h.job.Spec, &order); err != nil {
+			return nil, fmt.Errorf("parse an erase: %w", err)
+		}
+		return h.r.newErase(h, &order)
+	case KindRebalance:
 		var order rebalanceOrder
 		if err := json.Unmarshal(h.job.Spec, &order); err != nil {
 			return nil, fmt.Errorf("parse a rebalance: %w", err)

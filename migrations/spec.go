@@ -14,6 +14,7 @@ import (
 const (
 	KindDrain     = "drain"
 	KindRebalance = "rebalance"
+	KindErase     = "erase"
 )
 
 // Mode says what a drain does with the sessions of its instances.

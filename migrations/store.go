@@ -24,10 +24,11 @@ type fleetStore interface {
 	SetLifecycle(ctx context.Context, who statestore.Owner, change statestore.LifecycleChange) (statestore.Instance, error)
 }
 
-// sessionStore finds the sessions of an instance and moves them.
+// sessionStore finds sessions and moves them.
 type sessionStore interface {
 	SessionsOf(ctx context.Context, pool, instance string) iter.Seq2[statestore.View, error]
 	CountSessions(ctx context.Context) (map[statestore.InstanceName]int, error)
+	List(ctx context.Context, q statestore.SessionQuery) ([]statestore.View, string, error)
 	Lookup(ctx context.Context, key statestore.SessionKey) (statestore.View, error)
 	Reserve(ctx context.Context, r statestore.Reserve) error
 	Move(ctx context.Context, m statestore.Move) (statestore.Moved, error)

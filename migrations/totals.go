@@ -12,6 +12,7 @@ import (
 const (
 	ResultMoved     = "moved"     // cold
 	ResultPrewarmed = "prewarmed" // moved, with their KV cache built on the target
+	ResultErased    = "erased"    // ended, with their contexts
 	ResultFailed    = "failed"    // their retries were used up, when the job ended
 )
 
@@ -19,7 +20,7 @@ const (
 // What a job did in the hands of another process is in that one's totals.
 type Totals struct {
 	Sessions        map[string]int // by result
-	Bytes           uint64         // of the contexts of sessions that moved
+	Bytes           uint64         // of the contexts of sessions that moved, or were erased
 	PrewarmedTokens uint64
 	Phases          map[Phase]PhaseTotal
 	Ended           map[statestore.JobState]int // jobs
@@ -66,6 +67,9 @@ func (t *totals) saved(kind string, before, after *Progress, state statestore.Jo
 	warm := after.Prewarmed - before.Prewarmed
 	sum.Sessions[ResultPrewarmed] += warm
 	sum.Sessions[ResultMoved] += after.Moved - before.Moved - warm
+	if erased := after.Erased - before.Erased; erased != 0 {
+		sum.Sessions[ResultErased] += erased
+	}
 	for reason, n := range after.Skipped {
 		sum.Sessions[reason] += n - before.Skipped[reason]
 	}

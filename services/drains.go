@@ -17,6 +17,7 @@ func (s *Server) migrationOptions() migrations.Options {
 		LongestHint: s.options.HintValid + s.options.CacheTTL,
 		Snapshot:    s.snapshotOf,
 		Silent:      s.silent,
+		Erase:       s.erase,
 		Lifetimes:   func(pool string) statestore.Lifetimes { return s.policyOf(pool).lifetimes },
 		Require:     func(pool string) statestore.Requirement { return s.policyOf(pool).require },
 

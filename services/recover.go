@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -215,28 +214,6 @@ type lostBody struct {
 	Want Want `json:"want" doc:"what was promised"`
 }
 
-type parkedBody struct {
-	Op      string           `json:"op" doc:"append under it to adopt the write"`
-	By      parkedBy         `json:"by" doc:"who wrote it"`
-	Version uint64           `json:"version" doc:"that its writer had seen"`
-	Base    *uint64          `json:"base,omitempty" doc:"it keeps the first k turns, and drops the rest"`
-	Turns   []parkedTurnBody `json:"turns" doc:"as they were written"`
-	Meta    json.RawMessage  `json:"meta,omitempty" doc:"as it was written"`
-	AgeMS   int64            `json:"age_ms" doc:"time since it was parked"`
-}
-
-type parkedBy struct {
-	Instance string `json:"instance"`
-}
-
-// parkedTurnBody always carries base64: these bytes are about to be written
-// again, and must be the same.
-type parkedTurnBody struct {
-	Type   string `json:"type"`
-	Base64 []byte `json:"base64"`
-	Tokens uint64 `json:"tokens,omitempty"`
-}
-
 func (s *Server) recoveryDocument(
 	rc *recovery, reading *statestore.Reading, lost *statestore.Loss, level statestore.Durability,
 ) (*RecoveryDocument, error) {
@@ -299,19 +276,4 @@ func (s *Server) signRecovered(rc *recovery, floor statestore.Floor, key statest
 		return s.handles.Sign(&h)
 	}
 	return s.signSave(rc.digest, floor, rc.by.Instance, key, rc.policy)
-}
-
-func parkedBodies(list []statestore.Parked) []parkedBody {
-	out := make([]parkedBody, 0, len(list))
-	for _, p := range list {
-		b := parkedBody{
-			Op: p.Op, By: parkedBy{p.By.Instance}, Version: p.Floor.Version, Base: p.Base, Meta: p.Meta,
-			AgeMS: p.Age.Milliseconds(), Turns: make([]parkedTurnBody, 0, len(p.Turns)),
-		}
-		for _, t := range p.Turns {
-			b.Turns = append(b.Turns, parkedTurnBody{Type: mediaType(t.Type), Base64: t.Value, Tokens: t.Tokens})
-		}
-		out = append(out, b)
-	}
-	return out
 }

@@ -122,6 +122,8 @@ func (s *Server) mountOperators() {
 	call(s, op(http.MethodGet, "/v1/ring", "get-ring", "Read the ring's shares"), s.getRing)
 	call(s, op(http.MethodGet, "/v1/snapshot", "get-snapshot", "Read a pool as decisions see it, and its sessions with hashed ids"), s.getSnapshot)
 	call(s, op(http.MethodGet, "/v1/sessions", "list-sessions", "List sessions"), s.listSessions)
+	call(s, op(http.MethodDelete, "/v1/sessions", "erase-sessions", "End all sessions of an affinity key and remove their contexts"), s.eraseSessions)
+	call(s, op(http.MethodGet, "/v1/sessions/{id}/parked", "session-parked", "Read the refused appends that wait for the owner"), s.sessionParked)
 	call(s, op(http.MethodGet, "/v1/sessions/{id}/history", "session-history", "Read a session's changes of owner"), s.sessionHistory)
 	call(s, op(http.MethodPost, "/v1/drains", "create-drain", "Move every session off instances"), s.createDrain)
 	call(s, op(http.MethodPost, "/v1/rebalances", "create-rebalance", "Move sessions off instances that are over their bound"), s.createRebalance)

@@ -39,20 +39,11 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 	if err := p.allowPool(in.Pool); err != nil {
 		return nil, err
 	}
-	views, cursor, err := s.store.List(ctx, statestore.SessionQuery{
+	views, cursor, err := s.list(ctx, &statestore.SessionQuery{
 		Tenant: tenant, Pool: in.Pool, Instance: in.Instance, AffinityKey: affinityKey(in.Key), Cursor: in.Cursor, Limit: in.Limit,
 	})
-	switch {
-	case errors.Is(err, statestore.ErrInvalid):
-		return nil, badID("query.cursor", errors.New("is not one that a list answered"))
-	case err != nil:
-		return nil, fmt.Errorf("list sessions: %w", err)
-	case len(views) == 0 && in.Pool != "" && s.fleet.now().pools[in.Pool] == nil:
-		// Sessions outlive the last instance of a pool without a policy: only an empty
-		// list shows that there never was one.
-		if _, err := s.poolFor(ctx, in.Pool); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
 	}
 	out := new(listSessionsOutput)
 	out.Body.Sessions, out.Body.Cursor = []*SessionDocument{}, cursor
@@ -60,6 +51,24 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 		out.Body.Sessions = append(out.Body.Sessions, s.sessionDocument(&views[i]))
 	}
 	return out, nil
+}
+
+// list reads sessions in a pool that exists.
+func (s *Server) list(ctx context.Context, q *statestore.SessionQuery) ([]statestore.View, string, error) {
+	views, cursor, err := s.store.List(ctx, *q)
+	switch {
+	case errors.Is(err, statestore.ErrInvalid):
+		return nil, "", badID("query.cursor", errors.New("is not one that a list answered"))
+	case err != nil:
+		return nil, "", fmt.Errorf("list sessions: %w", err)
+	case len(views) == 0 && q.Pool != "" && s.fleet.now().pools[q.Pool] == nil:
+		// Sessions outlive the last instance of a pool without a policy: only an empty
+		// list shows that there never was one.
+		if _, err := s.poolFor(ctx, q.Pool); err != nil {
+			return nil, "", err
+		}
+	}
+	return views, cursor, nil
 }
 
 // listedTenant is the tenant whose sessions a list shows: whoever may see every

@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -175,15 +176,30 @@ func (s *Server) deleteSession(ctx context.Context, in *deleteInput) (*deleteOut
 	if p.may(RoleOperator) {
 		s.audit(p, "delete", "session", s.tag(key.Digest()))
 	}
-	ended, err := s.store.Delete(ctx, d)
+	ended, asked, err := s.end(ctx, d)
 	if err != nil {
-		return nil, fmt.Errorf("delete session %s: %w", s.tag(key.Digest()), err)
+		return nil, err
 	}
-	s.bindings.forget(key.Digest())
 	out := new(deleteOutput)
-	out.Body.Deleted, out.Body.Durability = ended.Existed, durability(ended.Durability)
-	out.Body.ForgetPending, err = s.askToForget(ctx, key, ended)
-	return out, err
+	out.Body.Deleted, out.Body.Durability, out.Body.ForgetPending = ended.Existed, durability(ended.Durability), asked
+	return out, nil
+}
+
+// end deletes a session, and returns how many instances are asked to drop copies of
+// it. They are asked too if the delete has not yet reached the durability that its
+// pool wants: where the session was is not known any more when it is repeated.
+func (s *Server) end(ctx context.Context, d statestore.Delete) (statestore.Ended, int, error) {
+	ended, err := s.store.Delete(ctx, d)
+	var undurable *statestore.NotDurableError
+	if err != nil && !errors.As(err, &undurable) {
+		return ended, 0, fmt.Errorf("delete session %s: %w", s.tag(d.Key.Digest()), err)
+	}
+	s.bindings.forget(d.Key.Digest())
+	asked, failed := s.askToForget(ctx, d.Key, ended)
+	if err = errors.Join(err, failed); err != nil {
+		return ended, asked, fmt.Errorf("delete session %s: %w", s.tag(d.Key.Digest()), err)
+	}
+	return ended, asked, nil
 }
 
 // askToForget leaves a task for every instance that may hold a copy of a deleted

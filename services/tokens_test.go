@@ -73,6 +73,8 @@ func TestEveryCallNeedsItsRole(t *testing.T) {
 		{"POST", "/v1/sessions/s/finish", fmt.Sprintf(`{%s,"handle":%q}`, by, h), []string{worker}},
 		{"GET", "/v1/sessions/s/history", "", []string{operator}},
 		{"GET", "/v1/sessions", "", []string{operator}},
+		{"GET", "/v1/sessions/s/parked", "", []string{operator}},
+		{"DELETE", "/v1/sessions?key=nobody", "", []string{operator}},
 		{"GET", "/v1/pools", "", []string{operator}},
 		{"GET", "/v1/pools/default/policy", "", []string{operator}},
 		{"PUT", "/v1/pools/other/policy", `{}`, []string{operator}},

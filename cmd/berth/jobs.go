@@ -42,7 +42,7 @@ type jobProgress struct{ migrations.Progress }
 
 // done is how many sessions need nothing more of the job, moved or not.
 func (p *jobProgress) done() int {
-	n := p.Moved
+	n := p.Moved + p.Erased
 	for _, k := range p.Skipped {
 		n += k
 	}
@@ -180,7 +180,7 @@ func whatItDoes(job *jobAnswer) string {
 
 // title is what the job is about.
 func (job *jobAnswer) title() string {
-	what := map[string]string{migrations.KindDrain: "draining", migrations.KindRebalance: "rebalancing"}[job.Kind]
+	what := map[string]string{migrations.KindDrain: "draining", migrations.KindRebalance: "rebalancing", migrations.KindErase: "ending the sessions of a key"}[job.Kind]
 	return strings.TrimSpace(what + " " + strings.Join(job.Instances, ","))
 }
 
@@ -196,7 +196,11 @@ func (job *jobAnswer) name() string {
 func describeJob(out io.Writer, j *jobAnswer) error {
 	p := &j.Progress
 	detached := p.detached()
-	fmt.Fprintf(out, "%s: %s, %d of %d sessions moved", j.name(), j.State, p.Moved-detached, p.Total)
+	if j.Kind == migrations.KindErase {
+		fmt.Fprintf(out, "%s: %s, %d of %d sessions erased", j.name(), j.State, p.Erased, p.Total)
+	} else {
+		fmt.Fprintf(out, "%s: %s, %d of %d sessions moved", j.name(), j.State, p.Moved-detached, p.Total)
+	}
 	if j.Kind == migrations.KindDrain {
 		fmt.Fprintf(out, " off %s", strings.Join(j.Instances, ","))
 	}
@@ -267,10 +271,10 @@ func (c *jobsListCmd) Run(ctx context.Context, std *streams) error {
 	},
 	) error {
 		w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-		fmt.Fprintln(w, "JOB\tKIND\tSTATE\tINSTANCES\tMOVED\tTOTAL\tAGE")
+		fmt.Fprintln(w, "JOB\tKIND\tSTATE\tINSTANCES\tMOVED\tERASED\tTOTAL\tAGE")
 		for _, j := range list.Jobs {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", j.ID, j.Kind, j.State, strings.Join(j.Instances, ","),
-				j.Progress.Moved, j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", j.ID, j.Kind, j.State, strings.Join(j.Instances, ","),
+				j.Progress.Moved, j.Progress.Erased, j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
 		}
 		return w.Flush()
 	})

@@ -154,6 +154,23 @@ func TestWhatAJobIsBusyWith(t *testing.T) {
 	}
 }
 
+// What an erase has done is told in its own words.
+func TestWhatAnEraseHasDone(t *testing.T) {
+	t.Parallel()
+	job := `{"id":"erase-1","kind":"erase","state":"partial","instances":[],"progress":{"phase":"erasing","total":5,"erased":3,"skipped":{"deleted":1},` +
+		`"left":[{"instance":"i1","session":"s","reason":"deadline"}]}}`
+	out, _, err := runAgainst(t, &scripted{looks: []string{job}}, "jobs", "watch", "erase-1")
+	var code exitCode
+	const want = "erase-1: partial, 3 of 5 sessions erased, 1 skipped: deleted\nleft on i1: s (deadline)\n"
+	if !errors.As(err, &code) || code != exitPartial || out != want {
+		t.Errorf("watch prints %q: %v", out, err)
+	}
+	var j jobAnswer
+	if err := json.Unmarshal([]byte(job), &j); err != nil || whatItDoes(&j) != "ending the sessions of a key (erasing)" || j.Progress.done() != 4 {
+		t.Errorf("says %q, %d done: %v", whatItDoes(&j), j.Progress.done(), err)
+	}
+}
+
 // The cheapest instances are those whose sessions take the fewest tokens to move.
 func TestCheapestInstances(t *testing.T) {
 	t.Parallel()
