@@ -234,7 +234,7 @@ func (e *erase) eraseOne(ctx context.Context, v *statestore.View) (blocked strin
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		return BlockedStoreError, nil // what became of it, recount reads off the session
+		return BlockedStoreError, nil //nolint:nilerr // what became of it, recount reads off the session
 	default:
 		e.keeper.update(func(m *memo) { m.countErased(in) })
 	}

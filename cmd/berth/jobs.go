@@ -271,10 +271,10 @@ func (c *jobsListCmd) Run(ctx context.Context, std *streams) error {
 	},
 	) error {
 		w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-		fmt.Fprintln(w, "JOB\tKIND\tSTATE\tINSTANCES\tMOVED\tERASED\tTOTAL\tAGE")
+		fmt.Fprintln(w, "JOB\tKIND\tSTATE\tINSTANCES\tDONE\tTOTAL\tAGE")
 		for _, j := range list.Jobs {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", j.ID, j.Kind, j.State, strings.Join(j.Instances, ","),
-				j.Progress.Moved, j.Progress.Erased, j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", j.ID, j.Kind, j.State, strings.Join(j.Instances, ","),
+				j.Progress.Moved+j.Progress.Erased, j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
 		}
 		return w.Flush()
 	})
