@@ -20,6 +20,7 @@ type Instance struct {
 
 	Weight      int       // 100 is ordinary; 0 keeps its sessions and takes no new ones
 	RampPercent int       // part of the weight in force, 1 to 100; 0 means all of it, RampQueued none
+	Returns     bool      // it took new sessions before, and waits to be let in again
 	Registered  time.Time // its boot, by the store's clock; zero if that is not known
 	State       State
 	Breaker     Breaker

@@ -63,6 +63,7 @@ type RampMember struct {
 	Percent int  // of its weight in force, as published: RampQueued for a boot that nobody has let in yet
 	Out     bool // it takes nothing new, and has to ramp when it does again: warming, drained or draining, cordoned, down
 	Gained  int  // as published, for a new holder of the lease (see Pace)
+	Returns bool // likewise
 }
 
 // Ramp paces the joins of one pool, for the holder of the health lease. An instance
@@ -88,6 +89,7 @@ type Ramp struct {
 type climb struct {
 	weight, percent int
 	out             bool
+	returns         bool          // it was in before
 	since           time.Duration // it arrived, or returned
 	due             time.Duration // its next step
 }
@@ -119,6 +121,9 @@ type Pace struct {
 	Percents map[string]int // of every member's weight, by instance id, as Instance.RampPercent
 	Gained   map[string]int // by those who gained something within the last minute: millionths of the key space
 	Next     time.Duration  // when the next step may change something, 0 for never by time alone
+	// Returns are those who have yet to be let in, and were in before: no rollout that
+	// the pool opens with brings them in at once. By instance id, as Instance.Returns.
+	Returns map[string]bool
 }
 
 // Step says what part of its weight every instance has in force from now on.
@@ -155,7 +160,7 @@ func (r *Ramp) meet(now time.Duration, members []RampMember) {
 		m := &members[i]
 		c := r.climbs[m.Boot]
 		if c == nil {
-			c = &climb{weight: m.Weight, percent: cmp.Or(m.Percent, 100), since: now, due: now}
+			c = &climb{weight: m.Weight, percent: cmp.Or(m.Percent, 100), returns: m.Returns, since: now, due: now}
 			r.inherit(now, m)
 			if 0 < c.percent && c.percent < 100 {
 				c.due = now + r.interval() // its last step was whenever
@@ -166,6 +171,8 @@ func (r *Ramp) meet(now time.Duration, members []RampMember) {
 			c.due = max(c.due, now)
 		}
 		if m.Out != c.out || m.Out {
+			known := r.climbs[m.Boot] != nil // what is published of one that is out says nothing
+			c.returns = c.returns || known && !c.out && c.percent > 0
 			c.out, c.percent, c.since, c.due = m.Out, RampQueued, now, now
 		}
 		present[m.Boot] = c
@@ -188,6 +195,7 @@ func (r *Ramp) inherit(now time.Duration, m *RampMember) {
 // can tell: more has to be climbed, and of less no more than all.
 func (c *climb) reweigh(weight int) {
 	inForce := c.effective()
+	c.returns = c.returns || c.percent > 0
 	c.weight, c.percent = weight, RampQueued
 	if weight > 0 && inForce >= uint64(weight) {
 		c.percent = int(min(100, inForce/uint64(weight)))
@@ -306,10 +314,13 @@ func (r *Ramp) interval() time.Duration { return r.policy.Over / time.Duration(r
 // pace reads out where everybody is. Who takes nothing new keeps the points of a
 // start: they move nobody, and panic mode can find it.
 func (r *Ramp) pace(now time.Duration, members []RampMember) Pace {
-	p := Pace{Percents: make(map[string]int, len(members)), Gained: r.gained()}
+	p := Pace{Percents: make(map[string]int, len(members)), Gained: r.gained(), Returns: map[string]bool{}}
 	for i := range members {
 		c := r.climbs[members[i].Boot]
 		p.Percents[members[i].ID] = c.percent
+		if c.returns = c.returns && c.percent <= 0; c.returns {
+			p.Returns[members[i].ID] = true
+		}
 		switch {
 		case c.out:
 			p.Percents[members[i].ID] = r.policy.start()

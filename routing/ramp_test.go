@@ -54,6 +54,7 @@ func (c *climbers) step(d time.Duration) *climbers {
 	for i := range c.members {
 		c.members[i].Percent = c.pace.Percents[c.members[i].ID]
 		c.members[i].Gained = c.pace.Gained[c.members[i].ID]
+		c.members[i].Returns = c.pace.Returns[c.members[i].ID]
 	}
 	return c
 }
@@ -340,5 +341,55 @@ func TestR06ReadinessAloneBringsSessions(t *testing.T) {
 	}
 	if taken == 0 || next.Version() != s.Version()+1 || next.Ring() != s.Ring() {
 		t.Errorf("%d of 5000 new sessions, version %d after %d", taken, next.Version(), s.Version())
+	}
+}
+
+// Who took new sessions before and has yet to be let in again is known as that, also
+// to the next holder of the lease, until it is let in; a boot that is new is not.
+func TestRampTellsWhoReturns(t *testing.T) {
+	t.Parallel()
+	policy := DefaultRampPolicy()
+	policy.MaxChurn = 1 // so that they wait
+	c := newClimbers(t, 3, policy)
+	c.join("new")
+	c.member("new").Out = true // warming
+	c.member("old0").Out = true
+	c.step(time.Second)
+	c.member("new").Out, c.member("old0").Out = false, false
+	c.member("old1").Weight = 0
+	c.step(time.Second)
+	c.member("old1").Weight = 100
+	c.step(0)
+	want := func(id string, returns bool) {
+		t.Helper()
+		if got := c.pace.Returns[id]; got != returns {
+			t.Errorf("at %v: %s at %d %% returns: %v, want %v", c.now, id, c.pace.Percents[id], got, returns)
+		}
+	}
+	check := func() {
+		t.Helper()
+		for _, id := range []string{"old0", "old1", "new"} {
+			if waits := c.pace.Percents[id] <= 0; waits {
+				want(id, id != "new")
+			} else {
+				want(id, false)
+			}
+		}
+	}
+	check()
+	c.ramp = NewRamp(policy) // another holder
+	waited := map[string]bool{}
+	for range 600 {
+		c.step(time.Second)
+		check()
+		for id, percent := range c.pace.Percents {
+			waited[id] = waited[id] || percent <= 0
+		}
+	}
+	if !waited["old0"] && !waited["old1"] {
+		t.Fatalf("nobody waited: %v", waited)
+	}
+	for _, id := range []string{"old0", "old1", "new"} {
+		want(id, false)
 	}
 }

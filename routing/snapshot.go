@@ -101,7 +101,8 @@ func (s *Snapshot) WithLoads(l Loads) *Snapshot {
 }
 
 // admitQueued lets in who waits to join where pace is no reason to wait: when
-// nobody else may take a session, and when those who may are of the same rollout.
+// nobody else may take a session, and when those who may are of the same rollout. Who
+// returns is of none.
 // The holder of the health lease says the same within a round.
 func (s *Snapshot) admitQueued() {
 	var queued []int
@@ -122,7 +123,7 @@ func (s *Snapshot) admitQueued() {
 	}
 	for _, i := range queued {
 		in := &s.instances[i]
-		if !serving || !first.IsZero() && in.Registered.Sub(first) < s.policy.Ramp.Opening {
+		if !serving || !in.Returns && !first.IsZero() && in.Registered.Sub(first) < s.policy.Ramp.Opening {
 			in.RampPercent = 0
 		}
 	}

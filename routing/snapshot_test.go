@@ -307,6 +307,14 @@ func TestPaceRefusesNobody(t *testing.T) {
 	if !s.Eligible("same") || s.Eligible("late") {
 		t.Fatalf("of the same rollout %v, later %v", s.Eligible("same"), s.Eligible("late"))
 	}
+	back := member("same", RampQueued, time.Second)
+	back.Returns = true
+	if s := build(member("old", 100, 0), back); s.Eligible("same") {
+		t.Fatal("one that returns came in with the rollout of before")
+	}
+	if s := build(back); !s.Eligible("same") {
+		t.Fatal("one that returns to nobody waits")
+	}
 	seen := map[string]int{}
 	for i := range 100 {
 		req := Request{Key: fmt.Sprint(i), Exclude: []string{"old", "same"}}

@@ -317,7 +317,7 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 	return routing.Instance{
 		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
 		Rank: in.Rank, Zone: in.Zone, Labels: labels, Registered: registered(in),
-		Weight: in.EffectiveWeight(), RampPercent: in.RampPercent, State: routingState(in), Breaker: routingBreaker(in.Breaker),
+		Weight: in.EffectiveWeight(), RampPercent: in.RampPercent, Returns: in.Returns, State: routingState(in), Breaker: routingBreaker(in.Breaker),
 		Load: routingLoad(in),
 	}
 }

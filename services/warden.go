@@ -290,7 +290,7 @@ func (w *warden) pace(view *statestore.FleetView, policies map[string]*poolPolic
 		after.Verdict = verdicts[in.Owner()]
 		members[in.Pool] = append(members[in.Pool], routing.RampMember{
 			Boot: bootOf(in.Owner()), Weight: in.EffectiveWeight(), Percent: in.Verdict.RampPercent,
-			Out: !takesNew(&after), Gained: in.Gained,
+			Out: !takesNew(&after), Gained: in.Gained, Returns: in.Returns,
 		})
 	}
 	now := w.now()
@@ -304,7 +304,9 @@ func (w *warden) pace(view *statestore.FleetView, policies map[string]*poolPolic
 		step := r.Step(now, list)
 		for _, m := range list {
 			who := statestore.Owner{Instance: m.ID, Incarnation: m.Incarnation}
-			verdicts[who] = withPace(verdicts[who], step.Percents[m.ID], step.Gained[m.ID])
+			v := withPace(verdicts[who], step.Percents[m.ID], step.Gained[m.ID])
+			v.Returns = step.Returns[m.ID]
+			verdicts[who] = v
 		}
 	}
 }

@@ -1,0 +1,53 @@
+package services_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Case R28: instances that a cancelled drain gives back ramp, also where they had been
+// registered together with those who stayed: that rollout is over.
+func TestInstancesThatAreGivenBackRamp(t *testing.T) {
+	t.Parallel()
+	const opening = 2 * time.Second
+	b := setup(t, quick)
+	b.call("PUT", "/v1/pools/default/policy", fmt.Sprintf(`{"ramp":{"opening_ms":%d}}`, opening.Milliseconds())).want(200)
+	for _, id := range []string{"e1", "e2", "e3", "e4"} {
+		b.worker(id)
+	}
+	percents := func() (whole, all int) {
+		t.Helper()
+		a := b.call("GET", "/v1/snapshot", "").want(200)
+		for _, i := range []string{"0", "1", "2", "3"} {
+			if a.str("instances."+i+".state") == "ready" {
+				all++
+			}
+			if a.str("instances."+i+".ramp_percent") == "100" {
+				whole++
+			}
+		}
+		return whole, all
+	}
+	eventually(t, "all are in whole", func() bool { whole, all := percents(); return whole == 4 && all == 4 })
+	began := time.Now()
+	eventually(t, "the pool is open", func() bool { return time.Since(began) > opening+time.Second })
+	job := b.call("POST", "/v1/drains", `{"instances":["e1","e2","e3"],"mode":"linger"}`).want(202).str("id")
+	eventually(t, "they take nothing new", func() bool { whole, all := percents(); return whole == 1 && all == 1 })
+	b.call("POST", "/v1/jobs/"+job+"/cancel", "").want(202)
+	ready := 0
+	eventually(t, "they are back", func() bool {
+		whole, all := percents()
+		if whole > 1 {
+			t.Fatalf("%d are whole, of %d that are ready", whole, all)
+		}
+		if all == 4 {
+			ready++
+		}
+		return ready > 20
+	})
+	if a := b.call("GET", "/v1/ring", "").want(200); !strings.Contains(string(a.body), `"ramp_percent":10`) {
+		t.Errorf("nobody ramps: %s", a.body)
+	}
+}
