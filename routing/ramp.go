@@ -194,12 +194,22 @@ func (r *Ramp) inherit(now time.Duration, m *RampMember) {
 // reweigh keeps what is in force of a weight when that changes, as far as percents
 // can tell: more has to be climbed, and of less no more than all.
 func (c *climb) reweigh(weight int) {
-	inForce := c.effective()
 	c.returns = c.returns || c.percent > 0
-	c.weight, c.percent = weight, RampQueued
-	if weight > 0 && inForce >= uint64(weight) {
-		c.percent = int(min(100, inForce/uint64(weight)))
+	percent := RampQueued
+	if !c.out {
+		percent = Reweigh(c.percent, c.weight, weight)
 	}
+	c.weight, c.percent = weight, percent
+}
+
+// Reweigh is the percent of a weight that keeps in force what a percent of another one
+// was, as far as percents can tell: never more than all of it, and never less than one
+// where anything was.
+func Reweigh(percent, from, to int) int {
+	if percent <= 0 || from <= 0 || to <= 0 {
+		return RampQueued
+	}
+	return int(min(100, max(1, int64(percent)*int64(from)/int64(to))))
 }
 
 // effective is the weight in force, in hundredths, of one that takes new sessions.

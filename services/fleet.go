@@ -2,6 +2,7 @@ package services
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -317,9 +318,18 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 	return routing.Instance{
 		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
 		Rank: in.Rank, Zone: in.Zone, Labels: labels, Registered: registered(in),
-		Weight: in.EffectiveWeight(), RampPercent: in.RampPercent, Returns: in.Returns, State: routingState(in), Breaker: routingBreaker(in.Breaker),
+		Weight: in.EffectiveWeight(), RampPercent: rampPercent(in), Returns: in.Returns, State: routingState(in), Breaker: routingBreaker(in.Breaker),
 		Load: routingLoad(in),
 	}
+}
+
+// rampPercent is the part of its weight that an instance has in force. A weight that was
+// raised since the holder of the health lease looked is for its ramp to bring in force.
+func rampPercent(in *statestore.Instance) int {
+	if weight := in.EffectiveWeight(); weight != in.Weighed && in.Weighed > 0 && weight > 0 {
+		return routing.Reweigh(cmp.Or(in.RampPercent, 100), in.Weighed, weight)
+	}
+	return in.RampPercent
 }
 
 func registered(in *statestore.Instance) time.Time {

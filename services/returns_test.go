@@ -1,7 +1,9 @@
 package services_test
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,4 +52,45 @@ func TestInstancesThatAreGivenBackRamp(t *testing.T) {
 	if a := b.call("GET", "/v1/ring", "").want(200); !strings.Contains(string(a.body), `"ramp_percent":10`) {
 		t.Errorf("nobody ramps: %s", a.body)
 	}
+}
+
+// A weight that an operator, or a worker, raises is a join of the difference: at no
+// moment, on no replica, does it take more of the key space than joins may.
+func TestARaisedWeightIsPacedFromTheFirstMoment(t *testing.T) {
+	t.Parallel()
+	const opening = time.Second
+	a, b := two(t, quick)
+	a.call("PUT", "/v1/pools/default/policy", fmt.Sprintf(`{"ramp":{"opening_ms":%d}}`, opening.Milliseconds())).want(200)
+	for _, id := range []string{"e1", "e2", "e3"} {
+		a.worker(id)
+	}
+	inForce := func(b *bundle) int {
+		t.Helper()
+		s := b.call("GET", "/v1/snapshot", "").want(200)
+		weight, err := strconv.Atoi(s.str("instances.0.weight"))
+		percent, err2 := strconv.Atoi(s.str("instances.0.ramp_percent"))
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return weight * percent / 100
+	}
+	eventually(t, "all are in whole", func() bool {
+		return inForce(a) == 100 && inForce(b) == 100 && strings.Count(string(a.call("GET", "/v1/snapshot", "").body), `"ramp_percent":100`) == 3
+	})
+	began := time.Now()
+	eventually(t, "the pool is open", func() bool { return time.Since(began) > opening+time.Second })
+	a.call("PATCH", "/v1/instances/e1", `{"weight":1000}`).want(200)
+	raised := false
+	looks := 0
+	eventually(t, "the ramp has begun on both", func() bool {
+		for _, process := range []*bundle{a, b} {
+			got := inForce(process)
+			if got > 200 { // a tenth of the key space more, at most: 100 of 300 become 152 of 352
+				t.Fatalf("%d of 1000 are in force at once", got)
+			}
+			raised = raised || got > 100
+		}
+		looks++
+		return raised && looks > 20
+	})
 }

@@ -289,7 +289,7 @@ func (w *warden) pace(view *statestore.FleetView, policies map[string]*poolPolic
 		after := *in
 		after.Verdict = verdicts[in.Owner()]
 		members[in.Pool] = append(members[in.Pool], routing.RampMember{
-			Boot: bootOf(in.Owner()), Weight: in.EffectiveWeight(), Percent: in.Verdict.RampPercent,
+			Boot: bootOf(in.Owner()), Weight: in.EffectiveWeight(), Percent: rampPercent(in),
 			Out: !takesNew(&after), Gained: in.Gained, Returns: in.Returns,
 		})
 	}
@@ -305,7 +305,7 @@ func (w *warden) pace(view *statestore.FleetView, policies map[string]*poolPolic
 		for _, m := range list {
 			who := statestore.Owner{Instance: m.ID, Incarnation: m.Incarnation}
 			v := withPace(verdicts[who], step.Percents[m.ID], step.Gained[m.ID])
-			v.Returns = step.Returns[m.ID]
+			v.Returns, v.Weighed = step.Returns[m.ID], m.Weight
 			verdicts[who] = v
 		}
 	}

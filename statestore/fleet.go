@@ -54,6 +54,8 @@ type Verdict struct {
 	// RampPercent is the part of the weight that is in force, 1 to 100; 0 is all
 	// of it, and less is none.
 	RampPercent int `json:"ramp_percent,omitempty"`
+	// Weighed is the weight that RampPercent is of; 0 if that is not known.
+	Weighed int `json:"weighed,omitempty"`
 	// Returns says that it took new sessions before, and has yet to be let in again.
 	Returns bool `json:"returns,omitempty"`
 	// Gained is what it was given of the key space by joining lately, in millionths:
