@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"berth/cmd/berth/internal/load"
@@ -46,27 +47,45 @@ func TestConnReadsAnswersOfAnyStatusAndSize(t *testing.T) {
 	}
 }
 
-// busy takes a fixed time for an exchange.
+// busy takes a fixed time of the bubble for an exchange.
 type busy struct{ takes time.Duration }
 
 func (b busy) Next() error {
-	for until := time.Now().Add(b.takes); time.Now().Before(until); {
-	}
+	time.Sleep(b.takes)
 	return nil
 }
 func (busy) Close() error { return nil }
 
 func TestCompareReportsTheRatioOfTheTwo(t *testing.T) {
 	t.Parallel()
-	plan := load.Plan{Rounds: 5, Round: 20 * time.Millisecond}
-	r, err := load.Compare(t.Context(), plan,
-		load.Target{Clients: []load.Client{busy{400 * time.Microsecond}}}, load.Target{Clients: []load.Client{busy{100 * time.Microsecond}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Ratio < 0.1 || r.Ratio > 0.6 || r.First.P50 < 400*time.Microsecond || r.First.P99 < r.First.P50 {
-		t.Fatalf("a quarter of the speed is reported as %+v", r)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		plan := load.Plan{Rounds: 5, Round: 20 * time.Millisecond}
+		r, err := load.Compare(t.Context(), plan,
+			load.Target{Clients: []load.Client{busy{400 * time.Microsecond}}}, load.Target{Clients: []load.Client{busy{100 * time.Microsecond}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const slow, fast = 400 * time.Microsecond, 100 * time.Microsecond
+		want := load.Result{
+			Ratio: 0.25, RatioMin: 0.25, RatioMax: 0.25,
+			First: load.Figures{PerSecond: 2500, P50: slow, P99: slow}, Second: load.Figures{PerSecond: 10_000, P50: fast, P99: fast},
+		}
+		if r != want {
+			t.Fatalf("a quarter of the speed is reported as %+v", r)
+		}
+	})
+}
+
+// A round that is over before a client begins counts the one exchange that it makes.
+func TestCompareMakesAnExchangeInTheShortestRound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		both := []load.Client{busy{time.Second}, busy{time.Second}}
+		r, err := load.Compare(t.Context(), load.Plan{Rounds: 1}, load.Target{Clients: both}, load.Target{Clients: both})
+		if err != nil || r.First.PerSecond != 2 || r.Ratio != 1 {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+	})
 }
 
 type failing struct{}
