@@ -17,7 +17,7 @@ const (
 	primaries = 3
 	slots     = 16384
 	// gossipTimeout bounds how long the nodes may take to agree that every slot is served.
-	gossipTimeout = 30 * time.Second
+	gossipTimeout = 2 * time.Minute
 )
 
 // ClusterServer is a Redis Cluster of three primaries without replicas.

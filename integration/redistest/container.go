@@ -21,7 +21,7 @@ const (
 	// pullTimeout bounds the one attempt to pull an image that the daemon lacks.
 	pullTimeout = 2 * time.Minute
 	// containerTimeout bounds the start of a Redis container.
-	containerTimeout = time.Minute
+	containerTimeout = 3 * time.Minute
 )
 
 // Docker demands a daemon and the images that the test will run, pulling those it
@@ -106,7 +106,7 @@ func openContainer(ctx context.Context, c config) (*server, error) {
 		testcontainers.WithLogger(log.NewNoopLogger()),
 		testcontainers.WithCmd(command...),
 		testcontainers.WithExposedPorts("6379/tcp"),
-		testcontainers.WithWaitStrategy(wait.ForLog("Ready to accept connections")),
+		testcontainers.WithWaitStrategyAndDeadline(containerTimeout, wait.ForLog("Ready to accept connections")),
 	)
 	remove := func(ctx context.Context) error {
 		if box == nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // startTimeout bounds how long a redis-server may take to answer its first PING.
-const startTimeout = 20 * time.Second
+const startTimeout = time.Minute
 
 // Process is a redis-server that the test may hurt. Its methods fail the test when
 // the operating system refuses, so they belong on the test's own goroutine.

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -43,11 +44,13 @@ func TestKill9KeepsWhatWasFsynced(t *testing.T) {
 func TestPauseSilencesAndResumeAnswers(t *testing.T) {
 	t.Parallel()
 	p := Start(t)
-	client := redis.NewClient(&redis.Options{Addr: p.Addr, MaxRetries: -1, ReadTimeout: 100 * time.Millisecond, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: p.Addr, MaxRetries: -1, ReadTimeout: time.Minute, ContextTimeoutEnabled: true})
 	defer client.Close()
 	must(t, client.Ping(t.Context()).Err())
 	p.Pause(t)
-	err := client.Ping(t.Context()).Err()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := client.Ping(ctx).Err()
 	if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("a paused server: %v, want a timeout", err)
 	}

@@ -166,7 +166,7 @@ func (p *Proxy) accept(ctx context.Context) {
 
 // serve joins one client to the target until either side ends.
 func (p *Proxy) serve(ctx context.Context, near net.Conn) {
-	far, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", p.target)
+	far, err := new(net.Dialer).DialContext(ctx, "tcp", p.target)
 	if err != nil {
 		_ = near.Close()
 		return

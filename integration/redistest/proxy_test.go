@@ -65,10 +65,10 @@ func dialLines(t *testing.T, addr string) *lineClient {
 
 // ask sends a line and returns what came back within the time given.
 func (c *lineClient) ask(line string, patience time.Duration) (string, error) {
-	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if _, err := io.WriteString(c.conn, line+"\n"); err != nil {
 		return "", err
 	}
-	if _, err := io.WriteString(c.conn, line+"\n"); err != nil {
+	if err := c.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
 	}
 	got, err := c.lines.ReadString('\n')
@@ -76,7 +76,7 @@ func (c *lineClient) ask(line string, patience time.Duration) (string, error) {
 }
 
 const (
-	patient   = 10 * time.Second
+	patient   = time.Minute
 	impatient = 50 * time.Millisecond
 )
 

@@ -103,7 +103,7 @@ const (
 	// it back; longer than any test binary runs.
 	leaseFor = time.Hour
 	// cleanupTimeout bounds what a test's end may take.
-	cleanupTimeout = 30 * time.Second
+	cleanupTimeout = 2 * time.Minute
 )
 
 var errNoDatabase = errors.New("every database is lent or holds keys of someone else")
