@@ -24,11 +24,6 @@ type saver struct {
 
 func (v *saver) run(ctx context.Context, stop <-chan struct{}) {
 	for v.err == nil {
-		select {
-		case <-stop:
-			return
-		default:
-		}
 		size := []int{40, 5000, 70_000}[v.w.n%3]
 		value := noise(size)
 		v.w.n++
@@ -40,6 +35,11 @@ func (v *saver) run(ctx context.Context, stop <-chan struct{}) {
 		if v.err == nil {
 			v.w.handle.Floor = r.Floor
 			v.turns = append(v.turns, string(value))
+		}
+		select {
+		case <-stop:
+			return
+		default:
 		}
 	}
 }
@@ -59,13 +59,13 @@ func duringFaults(t *testing.T, s *Store, rounds int, fault func()) {
 	var visitErr error
 	running.Go(func() {
 		for visitErr == nil {
+			if visitErr = visit(t.Context(), s); visitErr == nil {
+				visits++
+			}
 			select {
 			case <-stop:
 				return
 			default:
-			}
-			if visitErr = visit(t.Context(), s); visitErr == nil {
-				visits++
 			}
 		}
 	})

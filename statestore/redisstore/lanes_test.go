@@ -40,7 +40,7 @@ func TestLanesKeepAnswersApart(t *testing.T) {
 func TestLanesLetCallersGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, server.URL+"?read_timeout=10s")
+	s := open(t, server.URL+"?read_timeout=10m")
 	key := newWriter(s, "waited for").key
 	if _, err := s.Lookup(t.Context(), key); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestLanesLetCallersGo(t *testing.T) {
 			if !errors.Is(err, statestore.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a caller that gave up: %v", err)
 			}
-			if waited := time.Since(began); waited > 5*time.Second {
+			if waited := time.Since(began); waited > time.Minute {
 				t.Errorf("it waited %v", waited)
 			}
 		})

@@ -56,9 +56,10 @@ func full(t *testing.T, s *Store, id string) *writer {
 // session may be forgotten.
 func endTogether(t *testing.T, client redis.UniversalClient, s *Store, key statestore.SessionKey) (keys int) {
 	t.Helper()
+	now := client.Time(t.Context()).Val()
 	ends := map[string]time.Duration{}
 	for _, k := range sessionKeys(t, client, s, key) {
-		ends[k] = client.PTTL(t.Context(), k).Val()
+		ends[k] = time.UnixMilli(client.PExpireTime(t.Context(), k).Val().Milliseconds()).Sub(now)
 	}
 	times := slices.Sorted(maps.Values(ends))
 	if first, last := times[0], times[len(times)-1]; last-first > time.Second || first < lives.Retention+lives.Tombstone-time.Minute {

@@ -39,9 +39,11 @@ func policies(w *world) {
 }
 
 func notes(w *world) {
+	w.shorten()
+	life := w.lives.Retention
 	put := func(process, text string) {
 		w.Helper()
-		w.ok("put a note", w.store.PutNote(w.ctx, process, []byte(text), 3*time.Second))
+		w.ok("put a note", w.store.PutNote(w.ctx, process, []byte(text), life))
 	}
 	read := func() map[string]string {
 		w.Helper()
@@ -60,9 +62,9 @@ func notes(w *world) {
 	equal(w, "notes", read(), map[string]string{"a": "three", "b": "two"})
 	put("b", "")
 	equal(w, "notes without b's", read(), map[string]string{"a": "three"})
-	w.pass(2 * time.Second)
+	w.pass(life * 2 / 3)
 	put("c", "later")
-	w.pass(1500 * time.Millisecond)
+	w.pass(life / 2)
 	equal(w, "notes whose time is not over", read(), map[string]string{"c": "later"})
 	var large *statestore.TooLargeError
 	if err := w.store.PutNote(w.ctx, "a", make([]byte, statestore.MaxNoteBytes+1), time.Second); !errors.As(err, &large) {
@@ -113,7 +115,7 @@ func feedTells(w *world) {
 	w.ok("watch", err)
 	heard := func(what string, fits func(statestore.Event) bool) {
 		w.Helper()
-		limit := time.NewTimer(20 * time.Second)
+		limit := time.NewTimer(patience)
 		defer limit.Stop()
 		for {
 			select {
@@ -164,7 +166,7 @@ func feedEnds(w *world) {
 	events, err := w.store.Watch(ctx)
 	w.ok("watch", err)
 	cancel()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		select {

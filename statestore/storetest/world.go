@@ -24,6 +24,9 @@ type world struct {
 	lives   statestore.Lifetimes
 }
 
+// patience is how long what takes a moment may take on a busy machine.
+const patience = 2 * time.Minute
+
 // Lifetimes that no trace outlives by accident.
 var longLives = statestore.Lifetimes{Affinity: 30 * time.Minute, Retention: 24 * time.Hour, Tombstone: 25 * time.Hour}
 
@@ -99,13 +102,13 @@ func (w *world) eventually(what string, happened func() bool) {
 	w.Helper()
 	poll := time.NewTicker(2 * time.Millisecond)
 	defer poll.Stop()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for !happened() {
 		select {
 		case <-poll.C:
 		case <-limit.C:
-			w.Fatalf("after 20 s still not: %s", what)
+			w.Fatalf("after %s still not: %s", patience, what)
 		}
 	}
 }
