@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,18 +29,27 @@ func TestDrainOnRedis(t *testing.T) {
 	w.register("c").polling(time.Millisecond)
 	a.creates(0, sessions)
 	f := newFaulty(store)
-	short := func(o *Options) { o.Lease, o.LongestHint = time.Second, 100*time.Millisecond }
+	var moves atomic.Int64
+	dead := make(chan struct{})
+	f.after = func(call string, err error) error {
+		if call == "Move" && moves.Add(1) == sessions/3 {
+			f.die()
+			close(dead)
+		}
+		return err
+	}
+	short := func(o *Options) { o.Lease, o.LongestHint = 3*time.Second, 100*time.Millisecond }
 	first := w.starts("first", f, short)
 	job := first.drains(w, DrainSpec{
 		Instances: []string{"a"}, InFlightGraceMS: ms(3 * time.Second), Pace: Pace{SessionsPerS: 400},
 	})
-	w.eventually("it is half way", func() bool { _, p := w.job(job.ID); return p.Moved > sessions/3 })
-	f.die()
+	<-dead
 	first.stops()
 	second := w.starts("second", store, short)
 	got := w.ends(job.ID, statestore.JobSucceeded)
 	w.agrees(got, "a", sessions)
-	if j, _ := w.job(job.ID); j.Attempts != 2 || got.Moved != sessions || got.Prewarmed == 0 || got.Released == 0 {
+	// A machine that stands still for longer than the lease makes a holder take it anew.
+	if j, _ := w.job(job.ID); j.Attempts < 2 || got.Moved != sessions || got.Prewarmed == 0 || got.Released == 0 {
 		t.Errorf("%d attempts, progress %+v", j.Attempts, got)
 	}
 	if in := w.instance("a"); in.Lifecycle != statestore.Drained {

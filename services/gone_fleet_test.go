@@ -12,11 +12,14 @@ import (
 // sessions are taken over without a handle; until then it may write.
 func TestAGoneInstanceIsRemoved(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(o *services.Options) {
+	store := openStore(t)
+	before := setupOn(t, store)
+	gone := before.worker("i1")
+	h := gone.append("s", "first", before.route("s").want(200).str("handle"), `"hello"`).want(200).str("handle")
+	before.stop()
+	b := setupOn(t, store, func(o *services.Options) {
 		o.SuspectAfter, o.DownAfter, o.GoneAfter = 100*time.Millisecond, 200*time.Millisecond, time.Second
 	})
-	gone := b.worker("i1")
-	h := gone.append("s", "first", b.route("s").want(200).str("handle"), `"hello"`).want(200).str("handle")
 	eventually(t, "i1 is removed, and counted", func() bool {
 		return strings.Contains(string(b.call("GET", "/metrics", "").want(200).body), "berth_instances_removed_total 1\n")
 	})
@@ -24,6 +27,9 @@ func TestAGoneInstanceIsRemoved(t *testing.T) {
 	if !strings.Contains(b.logs.String(), "gone instance removed") {
 		t.Error("it is not logged")
 	}
+	b.stop()
+	b = setupOn(t, store) // which takes nobody who comes for silent
+	gone.bundle = b
 	gone.call("POST", "/v1/instances/i1/heartbeat", `{"incarnation":"`+gone.incarnation+`","running":0,"waiting":0}`).refused(404, "unknown_instance")
 	h = gone.append("s", "late", h, `"nobody has taken it over"`).want(200).str("handle")
 	next := b.worker("i2")

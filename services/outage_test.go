@@ -45,7 +45,7 @@ func TestRoutesAnswerWithoutTheStore(t *testing.T) {
 					t.Fatalf("two processes say %s and %s", a.str("instance"), again.str("instance"))
 				}
 			}
-			if slowest > 5*time.Second {
+			if slowest > 20*time.Second { // a quarter of one, on a machine that does not stand still
 				t.Errorf("the slowest route took %v", slowest)
 			}
 			held := b.route("bound", "&exclude="+other.id).want(200)
@@ -106,7 +106,12 @@ func TestMissesDoNotWaitInTurnForAHungStore(t *testing.T) {
 	t.Parallel()
 	b, store := setupFaulty(t, func(o *services.Options) { o.StoreTimeout = 250 * time.Millisecond })
 	b.worker("i1")
-	h := b.route("held").want(200).str("handle")
+	h := ""
+	eventually(t, "misses are answered in time", func() bool {
+		a := b.route("held").want(200)
+		h = a.str("handle")
+		return a.str("degraded") == ""
+	})
 	var waited atomic.Int64
 	store.fail(func(ctx context.Context, call string) error {
 		if call == "lookup" {
@@ -136,7 +141,7 @@ func TestMissesDoNotWaitInTurnForAHungStore(t *testing.T) {
 // that does not answer, however many ask.
 func TestManyRoutesWaitForAHungStoreTogether(t *testing.T) {
 	t.Parallel()
-	b, store := setupFaulty(t, func(o *services.Options) { o.StoreTimeout = 50 * time.Millisecond })
+	b, store := setupFaulty(t, func(o *services.Options) { o.StoreTimeout = time.Second })
 	b.worker("i1")
 	store.fail(hung)
 	started := time.Now()
@@ -145,7 +150,7 @@ func TestManyRoutesWaitForAHungStoreTogether(t *testing.T) {
 		all.Go(func() { b.route(fmt.Sprint("s-", i%10)).want(200) })
 	}
 	all.Wait()
-	if took := time.Since(started); took > 10*time.Second {
+	if took := time.Since(started); took > 30*time.Second { // one after the other they take 100 s
 		t.Fatalf("100 routes took %v", took)
 	}
 }
