@@ -149,7 +149,7 @@ func TestStreams(t *testing.T) {
 		lines(`{"version":1,"count":1}`+"\n"+`{"changed":true}`+"\n"))
 	srv := httptest.NewServer(berth)
 	defer srv.Close()
-	s := sessionOf(t, Config{BaseURLs: []string{srv.URL}, AttemptTimeout: time.Minute}, 7, 3)
+	s := sessionOf(t, Config{BaseURLs: []string{srv.URL}}, 7, 3)
 	var got []string
 	err := s.RecoverStream(t.Context(), RecoverRequest{Mode: Read, Have: &HaveCopy{Handle: "h", Turns: 1}},
 		func(r *Recovery, turns iter.Seq2[Turn, error]) error {

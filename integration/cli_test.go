@@ -224,7 +224,7 @@ func TestBenchmarksPrintFigures(t *testing.T) {
 		if runtime.GOOS != "linux" {
 			t.Skip("not tested outside Linux: the CPU time of another process")
 		}
-		line := []string{"bench", "heartbeat", "--json", "--instances", "20", "--rate", "20", "--warmup", "100ms", "--for", "300ms"}
+		line := []string{"bench", "heartbeat", "--json", "--instances", "20", "--rate", "20", "--warmup", "100ms", "--for", "1s"}
 		figures := []string{"core_share", "bare_share", "us_per_beat", "bare_us_per_beat", "beats_per_s", "p50_ms", "p99_ms"}
 		check(t, run(t, line...), figures...)
 		redis := redistest.Start(t)

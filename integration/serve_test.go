@@ -140,7 +140,7 @@ func TestTokensAreAskedFor(t *testing.T) {
 // answers, and the exit is clean; the turn is stored.
 func TestShutdownLetsCallsEnd(t *testing.T) {
 	t.Parallel()
-	server := serve(t, timing...)
+	server := serve(t, append([]string{"--shutdown-grace", patience.String()}, timing...)...)
 	ctx := t.Context()
 	who, err := server.api().enlist(ctx, "i1", "default", "10.0.0.1:8000")
 	must(t, err)

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -27,16 +28,18 @@ func TestTornBodiesAreTheCallersFault(t *testing.T) {
 // refused.
 func TestReadinessFailsBeforeConnectionsDo(t *testing.T) {
 	t.Parallel()
-	server := serve(t)
+	// The delay is for whoever asks: on a busy machine a call takes seconds.
+	server := serve(t, "--shutdown-delay", "5s")
 	server.terminate(t)
 	var seen []int
-	for {
+	eventually(t, "connections are refused", func() error {
 		got, err := server.api().raw(t.Context(), http.MethodGet, "/readyz", nil, "Connection: close")
 		if err != nil {
-			break
+			return nil //nolint:nilerr // nobody answers any more
 		}
 		seen = append(seen, got.status)
-	}
+		return fmt.Errorf("answered %d", got.status)
+	})
 	if len(seen) == 0 || seen[len(seen)-1] != http.StatusServiceUnavailable {
 		t.Errorf("asked whether it is ready, a server that stops answered %v and then nothing", seen)
 	}

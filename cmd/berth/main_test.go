@@ -217,7 +217,7 @@ func TestValuesThatMakeNoSense(t *testing.T) {
 		"sim-worker --id i1 --berth not-a-url":               "base URL",
 		"route s --berth ://":                                "berth URL",
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := run(ctx, strings.Fields(line), new(output), new(output)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("berth %s: %v, want it to say %q", line, err, says)
@@ -228,7 +228,7 @@ func TestValuesThatMakeNoSense(t *testing.T) {
 // What the Redis client says by itself comes as lines of the log, and does not
 // flood it.
 func TestTheRedisClientSpeaksThroughTheLog(t *testing.T) {
-	lines := new(output)
+	lines, began := new(output), time.Now()
 	logRedis(slog.New(slog.NewJSONHandler(lines, nil)))
 	defer logRedis(slog.New(slog.DiscardHandler))
 	db := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
@@ -244,7 +244,7 @@ func TestTheRedisClientSpeaksThroughTheLog(t *testing.T) {
 	if !strings.Contains(text, `"msg":"redis client","says":"redis: connection pool: failed to dial`) {
 		t.Errorf("the log says %s", text)
 	}
-	if n := strings.Count(text, "\n"); n > 20 {
-		t.Errorf("%d lines of 50 dials", n)
+	if n, most := strings.Count(text, "\n"), 6+int(time.Since(began).Seconds()); n > most {
+		t.Errorf("%d lines of 50 dials, at most %d may be: a few, and one a second", n, most)
 	}
 }
