@@ -76,7 +76,7 @@ func TestAllKeysOfASessionEndTogether(t *testing.T) {
 	w := full(t, s, "together")
 	for range 3 {
 		// Just short of the time after which the session would have ended.
-		s.skew.Add((lives.Retention - time.Second).Milliseconds())
+		s.skew.Add((lives.Retention - time.Minute).Milliseconds())
 		w.append(t, noise(20_000))
 		if n := endTogether(t, client, s, w.key); n != len(kinds)-1 { // all but the tombstone
 			t.Fatalf("%d keys", n)
