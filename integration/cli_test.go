@@ -158,7 +158,7 @@ func TestExitCodesOfDrain(t *testing.T) {
 		says string
 	}{
 		{"nobody else could take the sessions", drain(alone.instance), 4, "no_target"},
-		{"a request is running at the deadline", drain(busy.instance, "--deadline", "1s", "--grace", "1m"), 3, "left on busy: in-flight (in_flight)"},
+		{"a request is running at the deadline", drain(busy.instance, "--deadline", "5s", "--grace", "1m"), 3, "left on busy: in-flight (in_flight)"},
 		{"the instance is not there", drain("ghost"), 1, "unknown_instance"},
 		{"the request makes no sense", drain(busy.instance, busy.instance), 1, "named twice"},
 		{"nobody answers", run(t, "drain", "i1", "--berth", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1"},

@@ -160,7 +160,7 @@ func TestAppendsToASessionThatMovesBetweenProcesses(t *testing.T) {
 				s.byID[id] = boot(t, id, fmt.Sprintf("10.0.0.%d:80", i+1), nil, url, p.urls()[1-i])
 			}
 			awaitReady(t, p, "i1", "i2")
-			ctx := within(t)
+			ctx := t.Context()
 			enough, stop := context.WithCancel(ctx)
 			defer stop()
 			ended := make(chan error, 1)

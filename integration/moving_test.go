@@ -158,8 +158,7 @@ func TestAppendsToASessionThatMoves(t *testing.T) {
 				}
 				return err
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
+			ctx := t.Context()
 			must(t, e.say(ctx, "stream", 0))
 			streaming, enough := context.WithCancel(ctx)
 			said := make(chan int, 1)
@@ -253,7 +252,7 @@ func TestRollingUpdateOfAFleet(t *testing.T) {
 		start("old", i)
 	}
 	ready(fleet)
-	ctx := within(t)
+	ctx := t.Context()
 	sessions := make([]string, fleet*each)
 	for i := range sessions {
 		sessions[i] = fmt.Sprintf("chat-%d", i)

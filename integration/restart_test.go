@@ -179,7 +179,7 @@ func TestRollingRestartUnderLoad(t *testing.T) {
 		r.routes = append(r.routes, gateway(t, url))
 	}
 	awaitReady(t, p, ids...)
-	ctx := within(t)
+	ctx := t.Context()
 	enough, stop := context.WithCancel(ctx)
 	defer stop()
 	talking, tctx := errgroup.WithContext(ctx)

@@ -25,7 +25,7 @@ const (
 // Story tells one session's life: nine turns on one instance, its death, the
 // recovery elsewhere, a drain, and the next turn as a hit.
 func Story(ctx context.Context, berth client.Config, fleet Fleet, say Narrator) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	c := newCrew(ctx, berth, storyPool, storyCache)
 	defer func() { err = errors.Join(err, c.end()) }()
