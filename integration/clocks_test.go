@@ -256,17 +256,18 @@ func checkMovedOnce(t *testing.T, p pair, sessions []string, began time.Time) {
 			}
 		}
 		for _, path := range []string{"/v1/sessions/" + sessions[0], "/v1/sessions/" + sessions[0] + "/history", "/v1/instances", "/v1/jobs"} {
-			checkAges(ctx, t, at, path, time.Since(began)+10*time.Minute)
+			checkAges(ctx, t, at, path, began)
 		}
 	}
 }
 
 // checkAges looks for durations since something in a reply that are longer than
-// the test, or negative.
-func checkAges(ctx context.Context, t *testing.T, at api, path string, longest time.Duration) {
+// the test and the jump of the clock, or negative.
+func checkAges(ctx context.Context, t *testing.T, at api, path string, began time.Time) {
 	t.Helper()
 	var reply any
 	must(t, at.do(ctx, http.MethodGet, path, nil, &reply))
+	longest := time.Since(began) + 10*time.Minute
 	seen := 0
 	var look func(name string, v any)
 	look = func(name string, v any) {
