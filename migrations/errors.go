@@ -60,3 +60,13 @@ func (e *BusyError) Error() string {
 	}
 	return fmt.Sprintf("job %s drains %s already", e.Job, strings.Join(e.Instances, ", "))
 }
+
+// DrainedError: a drain that is under way keeps an instance closed.
+type DrainedError struct {
+	Instance string
+	Job      string
+}
+
+func (e *DrainedError) Error() string {
+	return fmt.Sprintf("job %s drains instance %s: cancel it (POST /v1/jobs/%s/cancel), or wait for its end", e.Job, e.Instance, e.Job)
+}

@@ -33,6 +33,10 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 	if err != nil {
 		return "", d.retry.pause(), err
 	}
+	if !allClosed(&now.fleet, &d.job) {
+		end, err := d.closeAgain(ctx)
+		return end, d.retry.pause(), err
+	}
 	useful, drained, err := d.advance(ctx, now)
 	switch {
 	case err != nil:
@@ -67,6 +71,15 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 		wait = min(wait, useful)
 	}
 	return "", wait, err
+}
+
+// closeAgain closes the instances when somebody has opened one. What was seen of them
+// proves nothing any more.
+func (d *drain) closeAgain(ctx context.Context) (statestore.JobState, error) {
+	for _, s := range d.sources {
+		*s = source{owner: s.owner}
+	}
+	return d.closeSources(ctx)
 }
 
 // question puts what was seen into words for the planner.

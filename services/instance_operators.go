@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"berth/migrations"
@@ -28,7 +29,7 @@ type InstanceDocument struct {
 	KVUsage      float64           `json:"kv_usage"`
 	BeatMS       *int64            `json:"last_heartbeat_ms,omitempty" doc:"since the last heartbeat; absent: never"`
 	RegisteredMS *int64            `json:"registered_ms,omitempty"`
-	Job          string            `json:"job,omitempty" doc:"that drains it"`
+	Job          string            `json:"job,omitempty" doc:"that drains it, or closed it and has ended"`
 	Sessions     *int              `json:"sessions,omitempty" doc:"bound to it"`
 }
 
@@ -94,7 +95,7 @@ type getInstanceOutput struct {
 
 type because struct {
 	Reason string `json:"reason" enum:"sessions,in_flight,job,unknown_in_flight"`
-	Count  int    `json:"count" doc:"of job: 1 while a job drains it, 0 if none does, and it may be given sessions at any time"`
+	Count  int    `json:"count" doc:"of job: 1 while a job drains it, 0 if none does: it may be given sessions at any time, or, if it is draining, its job has ended and it waits for another drain or an uncordon"`
 }
 
 type drainCost struct {
@@ -131,13 +132,34 @@ func (s *Server) getInstance(ctx context.Context, in *instanceInput) (*getInstan
 	}
 	out.Body.Sessions = &out.Body.DrainCost.Sessions
 	out.Body.SafeToStop = instance.Lifecycle == statestore.Drained
-	out.Body.Because = s.reasonsAgainst(instance, out.Body.DrainCost.Sessions)
+	jobs, err := s.drainsOf(ctx, instance)
+	if err != nil {
+		return nil, err
+	}
+	out.Body.Because = s.reasonsAgainst(instance, out.Body.DrainCost.Sessions, jobs)
 	return out, nil
 }
 
-// reasonsAgainst says why an instance is not safe to stop. One that is not drained
-// always has a reason: that nothing is there at this moment promises nothing.
-func (s *Server) reasonsAgainst(in *statestore.Instance, sessions int) []because {
+// drainsOf counts the jobs that drain an instance: 1, or 0 when it is none, or the one
+// that closed it has ended.
+func (s *Server) drainsOf(ctx context.Context, in *statestore.Instance) (int, error) {
+	if in.Lifecycle != statestore.Draining || in.Job == "" {
+		return 0, nil
+	}
+	job, _, err := s.store.Job(ctx, in.Job)
+	switch {
+	case errors.Is(err, statestore.ErrNotFound), err == nil && job.State.Ended():
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("read job %s: %w", in.Job, err)
+	}
+	return 1, nil
+}
+
+// reasonsAgainst says why an instance is not safe to stop that so many sessions and
+// jobs are at. One that is not drained always has a reason: that nothing is there at
+// this moment promises nothing.
+func (s *Server) reasonsAgainst(in *statestore.Instance, sessions, jobs int) []because {
 	list := []because{}
 	if in.Lifecycle == statestore.Drained {
 		return list
@@ -151,10 +173,6 @@ func (s *Server) reasonsAgainst(in *statestore.Instance, sessions int) []because
 		list = append(list, because{"unknown_in_flight", 1})
 	case flying > 0:
 		list = append(list, because{"in_flight", flying})
-	}
-	jobs := 0
-	if in.Lifecycle == statestore.Draining {
-		jobs = 1
 	}
 	return append(list, because{"job", jobs})
 }
@@ -185,7 +203,7 @@ func (s *Server) cordon(ctx context.Context, in *instanceInput) (*stateOutput, e
 
 func (s *Server) uncordon(ctx context.Context, in *instanceInput) (*stateOutput, error) {
 	return s.changeLifecycle(ctx, in.ID, "uncordon", statestore.LifecycleChange{
-		From: []statestore.Lifecycle{statestore.Cordoned, statestore.Drained, statestore.Ready}, To: statestore.Ready,
+		From: []statestore.Lifecycle{statestore.Cordoned, statestore.Ready}, To: statestore.Ready,
 	})
 }
 
@@ -198,13 +216,12 @@ func (s *Server) changeLifecycle(ctx context.Context, id, action string, change 
 	if err != nil {
 		return nil, err
 	}
-	if instance.Lifecycle == statestore.Drained && change.To == statestore.Ready {
-		// Sessions may be bound to it again.
-		if err := s.store.Fence(ctx, statestore.Fence{Pool: instance.Pool, Drop: []statestore.Owner{instance.Owner()}}); err != nil {
-			return nil, fmt.Errorf("drop the fence of instance %s: %w", id, err)
-		}
+	var changed statestore.Instance
+	if change.To == statestore.Ready && closedByDrain(instance) {
+		changed, err = s.jobs.Reopen(ctx, instance)
+	} else {
+		changed, err = s.store.SetLifecycle(ctx, instance.Owner(), change)
 	}
-	changed, err := s.store.SetLifecycle(ctx, instance.Owner(), change)
 	if err != nil {
 		return nil, fmt.Errorf("%s instance %s: %w", action, id, err)
 	}
@@ -213,6 +230,12 @@ func (s *Server) changeLifecycle(ctx context.Context, id, action string, change 
 	out := new(stateOutput)
 	out.Body.State = stateName(&changed)
 	return out, nil
+}
+
+// closedByDrain reports whether a drain, over or under way, keeps sessions off the
+// instance.
+func closedByDrain(in *statestore.Instance) bool {
+	return in.Lifecycle == statestore.Draining || in.Lifecycle == statestore.Drained
 }
 
 type overrideInput struct {

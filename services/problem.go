@@ -255,7 +255,8 @@ func (s *Server) ownershipProblem(err error) *Problem {
 	var notOwner *statestore.NotOwnerError
 	var stale *statestore.StaleHandleError
 	var state *statestore.InstanceChangedError
-	var draining *migrations.BusyError
+	var busy *migrations.BusyError
+	var draining *migrations.DrainedError
 	var none *migrations.NoTargetError
 	var wrong *migrations.InvalidError
 	switch {
@@ -270,6 +271,8 @@ func (s *Server) ownershipProblem(err error) *Problem {
 		return p
 	case errors.As(err, &state):
 		return newProblem("wrong_state", state.Error())
+	case errors.As(err, &busy):
+		return newProblem("wrong_state", busy.Error())
 	case errors.As(err, &draining):
 		return newProblem("wrong_state", draining.Error())
 	case errors.As(err, &none):
