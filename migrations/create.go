@@ -20,9 +20,9 @@ const closeWait = 5 * time.Second
 // waits until they take no new sessions, at most a few seconds. While a drain of
 // all of them is under way that job is returned instead, with existed true; one
 // of only some of them is a [BusyError]. Unless the mode is detach, a pool where
-// nobody else may take sessions is a [NoTargetError]. An instance that is not
-// registered is an [UnknownInstanceError], anything else wrong with the request an
-// [InvalidError].
+// every other instance takes no sessions, or is drained by a job that is under way,
+// is a [NoTargetError]. An instance that is not registered is an
+// [UnknownInstanceError], anything else wrong with the request an [InvalidError].
 func (r *Runner) CreateDrain(ctx context.Context, request DrainSpec) (job statestore.Job, existed bool, err error) {
 	spec := request.withDefaults()
 	if err := spec.validate(); err != nil {
@@ -41,6 +41,23 @@ func (r *Runner) createDrain(ctx context.Context, spec *DrainSpec) (job statesto
 	if err != nil {
 		return job, false, err
 	}
+	pool, _, err := chosen(&fleet, spec.Instances)
+	if err != nil {
+		return job, false, err
+	}
+	err = r.admit(ctx, pool, func(ctx context.Context) (err error) {
+		job, existed, err = r.storeDrain(ctx, spec)
+		return err
+	})
+	return job, existed, r.weigh(ctx, err, pool, spec.Instances)
+}
+
+// storeDrain judges a drain by the present fleet and jobs, and stores it.
+func (r *Runner) storeDrain(ctx context.Context, spec *DrainSpec) (job statestore.Job, existed bool, err error) {
+	fleet, err := r.store.FleetView(ctx)
+	if err != nil {
+		return job, false, err
+	}
 	pool, sources, err := chosen(&fleet, spec.Instances)
 	if err != nil {
 		return job, false, err
@@ -53,7 +70,7 @@ func (r *Runner) createDrain(ctx context.Context, spec *DrainSpec) (job statesto
 		return job, existed, err
 	}
 	if spec.Mode != ModeDetach {
-		if err := r.requireTarget(ctx, &fleet, pool, spec.Instances); err != nil {
+		if err := requireTarget(&fleet, jobs, pool, spec.Instances); err != nil {
 			return job, false, err
 		}
 	}
@@ -107,30 +124,6 @@ func underWay(jobs []statestore.Job, pool string, sources []statestore.Owner) (s
 		}
 	}
 	return statestore.Job{}, false, nil
-}
-
-// requireTarget refuses a drain whose sessions nobody could take.
-func (r *Runner) requireTarget(ctx context.Context, fleet *statestore.FleetView, pool string, ids []string) error {
-	refusal := &NoTargetError{}
-	for i := range fleet.Instances {
-		in := &fleet.Instances[i]
-		if in.Pool != pool || slices.Contains(ids, in.ID) {
-			continue
-		}
-		if in.Lifecycle == statestore.Ready && in.Standing() == statestore.Healthy && in.EffectiveWeight() > 0 {
-			return nil
-		}
-		refusal.Candidates = append(refusal.Candidates, in.ID)
-	}
-	for _, id := range ids {
-		for _, err := range r.store.SessionsOf(ctx, pool, id) {
-			if err != nil {
-				return fmt.Errorf("count the sessions of %s: %w", id, err)
-			}
-			refusal.Sessions++
-		}
-	}
-	return refusal
 }
 
 // mayTakeNew reports whether an instance may be given sessions.

@@ -69,8 +69,12 @@ func (r *Runner) previewDrain(ctx context.Context, spec *DrainSpec) (Preview, er
 		return Preview{}, err
 	}
 	if spec.Mode != ModeDetach {
-		if err := r.requireTarget(ctx, &fleet, pool, spec.Instances); err != nil {
+		jobs, _, err := r.store.Jobs(ctx)
+		if err != nil {
 			return Preview{}, err
+		}
+		if err := requireTarget(&fleet, jobs, pool, spec.Instances); err != nil {
+			return Preview{}, r.weigh(ctx, err, pool, spec.Instances)
 		}
 	}
 	q := question{mode: spec.Mode, avoid: spec.Avoid, sources: spec.Instances}

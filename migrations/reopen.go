@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"berth/statestore"
@@ -50,29 +49,18 @@ func (r *Runner) awaitDrains(ctx context.Context, in *statestore.Instance) error
 	defer stop()
 	retry := backoff{least: 10 * time.Millisecond, most: 200 * time.Millisecond}
 	for {
-		job, err := r.drainOf(ctx, in.Owner())
-		if err != nil || job == "" {
-			return err
+		jobs, _, err := r.store.Jobs(ctx)
+		if err != nil {
+			return fmt.Errorf("list jobs: %w", err)
+		}
+		job := drainOf(jobs, in.Owner())
+		if job == "" {
+			return nil
 		}
 		if in.Lifecycle != statestore.Drained || sleep(waiting, retry.pause()) != nil {
 			return &DrainedError{Instance: in.ID, Job: job}
 		}
 	}
-}
-
-// drainOf is the drain of the boot that is under way, "" for none.
-func (r *Runner) drainOf(ctx context.Context, who statestore.Owner) (string, error) {
-	jobs, _, err := r.store.Jobs(ctx)
-	if err != nil {
-		return "", fmt.Errorf("list jobs: %w", err)
-	}
-	for i := range jobs {
-		j := &jobs[i]
-		if j.Kind == KindDrain && !j.State.Ended() && slices.Contains(j.Sources, who) {
-			return j.ID, nil
-		}
-	}
-	return "", nil
 }
 
 // before is what an instance is to be once no drain keeps it closed. Nobody but the
