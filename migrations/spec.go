@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -68,6 +69,15 @@ type DrainSpec struct {
 	Avoid           map[string]string `json:"avoid,omitempty" doc:"instances with all of these labels get sessions only when no other has room"`
 	Pace            Pace              `json:"pace,omitzero" doc:"how fast the job goes"`
 	Prewarm         Prewarm           `json:"prewarm,omitzero" doc:"which sessions their target prefills before they move"`
+}
+
+// ModeOf is the mode that a job was asked for, "" for one that is no drain.
+func ModeOf(job *statestore.Job) Mode {
+	var spec DrainSpec
+	if job.Kind != KindDrain || json.Unmarshal(job.Spec, &spec) != nil {
+		return ""
+	}
+	return spec.Mode
 }
 
 // Pace bounds how fast a job goes. Zero is no bound, but for the concurrencies,

@@ -47,6 +47,24 @@ func TestDryRunOfADrain(t *testing.T) {
 	b.call("POST", "/v1/drains", `{"instances":["i1"],"dry_run":"yes"}`).refused(422, "invalid")
 }
 
+// A drain that is under way answers the same request again, and what asks for something
+// else: it says what it was asked itself.
+func TestADrainThatExistsSaysWhatItWasAsked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick)
+	w1, _ := b.worker("i1"), b.worker("i2")
+	w1.beat(1)
+	job := b.call("POST", "/v1/drains", `{"instances":["i1"],"mode":"linger","deadline_ms":300000}`).want(202)
+	again := b.call("POST", "/v1/drains", `{"instances":["i1"],"deadline_ms":1000}`).want(200)
+	if again.str("id") != job.str("id") || again.str("mode") != "linger" || again.str("time_ms") != "300000" {
+		t.Errorf("again: %s", again.body)
+	}
+	other := b.call("POST", "/v1/rebalances", `{"instance":"i2"}`).want(202)
+	if other.at("mode") != nil || other.str("time_ms") != "600000" {
+		t.Errorf("a rebalance: %s", other.body)
+	}
+}
+
 // Named sessions are rebalanced to the target that the operator chose; asked again
 // for an instance, the same job is answered, and another in the pool is refused.
 func TestRebalances(t *testing.T) {
