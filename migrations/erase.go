@@ -212,7 +212,7 @@ func (e *erase) eraseAll(ctx context.Context, batch []statestore.View, blocked m
 }
 
 func erasing(v *statestore.View) intent {
-	return intent{Key: v.Key, From: v.Owner, Epoch: v.Epoch, Bytes: v.Bytes, Tokens: v.Tokens}
+	return intent{Key: v.Key, From: v.Owner, Epoch: v.Epoch, Bytes: v.Bytes, Tokens: Prefill(v)}
 }
 
 // eraseOne ends a session and counts it, or says why it has to be tried again.

@@ -103,7 +103,7 @@ func (m *mover) reread(ctx context.Context, s *step) (result, bool) {
 func (s *step) intent(warm bool) intent {
 	return intent{
 		Key: s.key, From: s.owner, Epoch: s.floor.Epoch, To: s.target,
-		Bytes: s.bytes, Tokens: s.tokens, Warm: warm, Lapsed: s.lapsed(), Named: s.named,
+		Bytes: s.bytes, Tokens: s.prefill(), Warm: warm, Lapsed: s.lapsed(), Named: s.named,
 	}
 }
 

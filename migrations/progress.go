@@ -70,7 +70,7 @@ type Progress struct {
 	Released        int    `json:"released"`  // sources said that no turn runs
 	Prewarmed       int    `json:"prewarmed"` // of Moved
 	Bytes           uint64 `json:"bytes"`     // of Moved and Erased
-	Tokens          uint64 `json:"tokens"`    // of Moved and Erased
+	Tokens          uint64 `json:"tokens"`    // of Moved and Erased: as their writers counted them, or else a quarter of the bytes
 	PrewarmedTokens uint64 `json:"prewarmed_tokens"`
 
 	RatePerS       float64        `json:"rate_per_s"`        // sessions, over the last ten seconds or so

@@ -70,3 +70,24 @@ func TestHeldJobsTellWhatWaits(t *testing.T) {
 		w.eventually("it is let go", func() bool { return len(p.Held()) == 0 })
 	})
 }
+
+// Sessions whose writers counted no tokens cost what a preview says.
+func TestTokensThatNobodyCounted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.register("a").beating()
+		w.register("b")
+		_, err := w.store.Append(w.ctx, statestore.Append{
+			Key: keyOf(0), By: a.by, Op: "op", At: statestore.AtEnd, Lifetimes: w.lives,
+			Turns: []statestore.Turn{{Type: statestore.TurnJSON, Value: []byte(`"a turn of 24 bytes ----"`)}},
+		})
+		w.ok(err)
+		w.pass(time.Minute)
+		p := w.starts("one", w.store)
+		plan, err := p.PreviewDrain(w.ctx, DrainSpec{Instances: []string{"a"}})
+		w.ok(err)
+		got := w.ends(p.drains(w, DrainSpec{Instances: []string{"a"}}).ID, statestore.JobSucceeded)
+		if got.Tokens == 0 || got.Tokens != plan.Tokens {
+			t.Errorf("moved %d tokens, planned %d", got.Tokens, plan.Tokens)
+		}
+	})
+}
