@@ -15,7 +15,7 @@ type drain struct {
 	work
 	spec    DrainSpec
 	sources []*source
-	endgame time.Time // when the last tenth begins
+	endgame time.Time // when the last part of the time begins
 }
 
 func (r *Runner) newDrain(h *holding, spec DrainSpec) *drain {
@@ -88,10 +88,16 @@ func (d *drain) closeSources(ctx context.Context) (statestore.JobState, error) {
 	return "", nil
 }
 
-// setTimes begins the stages of the job's time.
+// provingTime is how long it takes to hear from an instance that it is at rest, after
+// the longest hint has passed.
+const provingTime = 5 * time.Second
+
+// setTimes begins the stages of the job's time. The last is a tenth of it, or as long as
+// it takes to become safe to stop after the last move, but at most half.
 func (d *drain) setTimes(now statestore.Millis) {
 	d.setDeadline(now)
-	d.endgame = d.deadline.Add(-d.job.Deadline.Sub(d.job.Created) / 10)
+	total := d.job.Deadline.Sub(d.job.Created)
+	d.endgame = d.deadline.Add(-min(total/2, max(total/10, d.o.LongestHint+provingTime)))
 }
 
 func (d *drain) owners() []statestore.Owner {

@@ -35,7 +35,7 @@ type AtDeadline string
 // Choices at the deadline.
 const (
 	// DeadlineCommit commits those that are not in flight cold, in the last tenth
-	// of the time.
+	// of the time, or so early that instances can be safe to stop by its end.
 	DeadlineCommit AtDeadline = "commit"
 	// DeadlineLeave leaves them where they are.
 	DeadlineLeave AtDeadline = "leave"
@@ -65,7 +65,7 @@ type DrainSpec struct {
 	Mode            Mode              `json:"mode,omitempty" doc:"migrate (default): move the sessions; linger: wait until they lapse; detach: leave them stored and ownerless"`
 	DeadlineMS      int64             `json:"deadline_ms,omitempty" doc:"time until the job ends, at most 7 days; default 600000"`
 	InFlightGraceMS *int64            `json:"in_flight_grace_ms,omitempty" doc:"how long a session counts as in flight after its last turn was stored; 0: none does, and no worker is waited for; default 30000"`
-	AtDeadline      AtDeadline        `json:"at_deadline,omitempty" doc:"of sessions that have not moved: commit (default) moves those that are not in flight cold, in the last tenth of the time; leave lets them be"`
+	AtDeadline      AtDeadline        `json:"at_deadline,omitempty" doc:"of sessions that have not moved: commit (default) moves those that are not in flight cold, in the last tenth of the time or as early as instances need to be safe to stop by its end, about 17 s, at most half of it: with less than 40 s it ends partial; leave lets them be"`
 	Avoid           map[string]string `json:"avoid,omitempty" doc:"instances with all of these labels get sessions only when no other has room"`
 	Pace            Pace              `json:"pace,omitzero" doc:"how fast the job goes"`
 	Prewarm         Prewarm           `json:"prewarm,omitzero" doc:"which sessions their target prefills before they move"`
