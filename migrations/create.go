@@ -131,6 +131,17 @@ func mayTakeNew(in *statestore.Instance) bool {
 	return in.Lifecycle == statestore.Ready && in.Health == statestore.Healthy && in.EffectiveWeight() > 0
 }
 
+// whyNot says why an instance may not be given sessions.
+func whyNot(in *statestore.Instance) string {
+	switch {
+	case in.Lifecycle != statestore.Ready:
+		return "it is " + string(in.Lifecycle)
+	case in.Health != statestore.Healthy:
+		return "it is " + string(in.Health)
+	}
+	return "its weight is 0"
+}
+
 // closed waits until a job's instances are closed for new sessions, so that
 // whoever asked for the drain knows that none comes after the answer. A job that
 // nobody has begun in time is answered as it is.
@@ -161,18 +172,20 @@ func allClosed(fleet *statestore.FleetView, job *statestore.Job) bool {
 	return true
 }
 
-// Pause stops a job's moves until it is resumed; its time goes on.
+// Pause stops a job's moves until it is resumed; its time goes on. A job that has
+// ended is an [EndedJobError].
 func (r *Runner) Pause(ctx context.Context, id string) (statestore.Job, error) {
 	return r.control(ctx, id, statestore.ControlPause)
 }
 
 // Cancel ends a job and gives its instances back; sessions that moved stay where
-// they are. The job is cancelled when its state says so, which is soon.
+// they are. The job is cancelled when its state says so, which is soon; one that has
+// ended stays as it ended.
 func (r *Runner) Cancel(ctx context.Context, id string) (statestore.Job, error) {
 	return r.control(ctx, id, statestore.ControlCancel)
 }
 
-// Resume lets a paused job go on.
+// Resume lets a paused job go on. A job that has ended is an [EndedJobError].
 func (r *Runner) Resume(ctx context.Context, id string) (statestore.Job, error) {
 	return r.control(ctx, id, statestore.ControlNone)
 }
@@ -185,6 +198,9 @@ func (r *Runner) control(ctx context.Context, id string, c statestore.Control) (
 	}
 	if err != nil {
 		return statestore.Job{}, fmt.Errorf("control job %s: %w", id, err)
+	}
+	if job.State.Ended() && c != statestore.ControlCancel {
+		return statestore.Job{}, fmt.Errorf("control job %s: %w", id, &EndedJobError{Job: id, State: job.State})
 	}
 	r.nudge(id)
 	return job, nil

@@ -68,7 +68,7 @@ func (r *Runner) checkRebalance(ctx context.Context, pool string, order *rebalan
 		case id == order.Instance:
 			sources = []statestore.Owner{fleet.Instances[i].Owner()}
 		case !mayTakeNew(&fleet.Instances[i]):
-			return nil, &NoTargetError{Candidates: []string{id}, Sessions: len(order.Sessions)}
+			return nil, &NoTargetError{Candidates: []string{id}, Sessions: len(order.Sessions), Why: whyNot(&fleet.Instances[i])}
 		}
 	}
 	return sources, nil

@@ -36,9 +36,15 @@ func (e *UnknownInstanceError) Unwrap() error { return statestore.ErrUnknownInst
 type NoTargetError struct {
 	Candidates []string // the other instances of the pool, none of which may take sessions
 	Sessions   int      // that would have to go somewhere
+	// Why is set where one target was asked for, which is the only candidate: why it
+	// may not take sessions.
+	Why string
 }
 
 func (e *NoTargetError) Error() string {
+	if e.Why != "" {
+		return fmt.Sprintf("the target %s may not take sessions: %s", strings.Join(e.Candidates, ", "), e.Why)
+	}
 	others := "no other instance is in the pool"
 	if len(e.Candidates) > 0 {
 		others = "no other instance of the pool may take sessions, not " + strings.Join(e.Candidates, ", not ")
@@ -70,3 +76,11 @@ type DrainedError struct {
 func (e *DrainedError) Error() string {
 	return fmt.Sprintf("job %s drains instance %s: cancel it (POST /v1/jobs/%s/cancel), or wait for its end", e.Job, e.Instance, e.Job)
 }
+
+// EndedJobError: a job has ended, and can be neither paused nor resumed.
+type EndedJobError struct {
+	Job   string
+	State statestore.JobState
+}
+
+func (e *EndedJobError) Error() string { return fmt.Sprintf("job %s has ended: %s", e.Job, e.State) }

@@ -102,7 +102,7 @@ type Prewarm struct {
 // a whole pool, of one instance, or of named sessions.
 type RebalanceSpec struct {
 	Instance string   `json:"instance,omitempty" doc:"the only one that is relieved; absent: all of the pool that are over their bound"`
-	Sessions []string `json:"sessions,omitempty" doc:"up to 1000 session ids of the caller's tenant; not together with instance"`
+	Sessions []string `json:"sessions,omitempty" doc:"1 to 1000 session ids of the caller's tenant; not together with instance; absent: by load"`
 	Target   string   `json:"target,omitempty" doc:"the only instance that may get them"`
 
 	DeadlineMS      int64   `json:"deadline_ms,omitempty" doc:"time until the job ends, at most 7 days; default 600000"`
@@ -131,6 +131,8 @@ func (s *RebalanceSpec) validate() error {
 	switch {
 	case s.Instance != "" && len(s.Sessions) > 0:
 		return invalid("sessions", "may not come together with an instance")
+	case s.Sessions != nil && len(s.Sessions) == 0:
+		return invalid("sessions", "must name some; without it a rebalance goes by load")
 	case len(s.Sessions) > maxNamed:
 		return invalid("sessions", "must be at most %d", maxNamed)
 	case s.Instance != "" && s.Instance == s.Target:
@@ -210,6 +212,9 @@ func (s *DrainSpec) validate() error {
 		return invalid("mode", "must be migrate, linger or detach")
 	case !slices.Contains([]AtDeadline{DeadlineCommit, DeadlineLeave}, s.AtDeadline):
 		return invalid("at_deadline", "must be commit or leave")
+	}
+	if _, nameless := s.Avoid[""]; nameless {
+		return invalid("avoid", "must have no label without a name")
 	}
 	return validateTimes(s.DeadlineMS, *s.InFlightGraceMS, &s.Pace, &s.Prewarm)
 }

@@ -90,7 +90,8 @@ func TestRebalances(t *testing.T) {
 	b.call("POST", "/v1/rebalances?pool=nowhere", `{}`).refused(404, "unknown_pool")
 	b.call("POST", "/v1/rebalances", `{"instance":"i1","sessions":["s"]}`).refused(422, "invalid")
 	b.call("POST", "/v1/instances/i2/cordon", "").want(200)
-	if a := b.call("POST", "/v1/rebalances", `{"sessions":["crowd-2"],"target":"i2"}`).refused(409, "no_target"); a.str("candidates.0") != "i2" {
+	a := b.call("POST", "/v1/rebalances", `{"sessions":["crowd-2"],"target":"i2"}`).refused(409, "no_target")
+	if a.str("candidates.0") != "i2" || a.str("detail") != "the target i2 may not take sessions: it is cordoned" {
 		t.Errorf("refused with %s", a.body)
 	}
 }
@@ -149,7 +150,10 @@ func TestAJobIsControlledAndFollowed(t *testing.T) {
 	if a := w1.beat(0); a.str("state") != "ready" {
 		t.Errorf("the instance is %s", a.str("state"))
 	}
-	b.call("POST", "/v1/jobs/"+job+"/resume", "").want(202)
+	for _, late := range []string{"pause", "resume"} {
+		b.call("POST", "/v1/jobs/"+job+"/"+late, "").refused(409, "wrong_state")
+	}
+	b.call("POST", "/v1/jobs/"+job+"/cancel", "").want(202)
 	is("cancelled")
 	if last := <-ended; last != "cancelled" {
 		t.Errorf("the last event says %q", last)

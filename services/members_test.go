@@ -33,6 +33,8 @@ func TestTheMemberThatIsWrongIsNamed(t *testing.T) {
 		{"/v1/drains", `{"instances":["i1"],"prewarm":{"tokens_per_s":-1}}`, "body.prewarm.tokens_per_s", "must not be negative"},
 		{"/v1/drains", `{"instances":["i1"],"deadline_ms":` + long + `}`, "body.deadline_ms", "want an integer of 64 bits, got number " + long[:33] + "…"},
 		{"/v1/rebalances", `{"instance":"i1","sessions":["s"]}`, "body.sessions", "may not come together with an instance"},
+		{"/v1/drains", `{"instances":["i1"],"avoid":{"":""}}`, "body.avoid", "must have no label without a name"},
+		{"/v1/rebalances", `{"sessions":[]}`, "body.sessions", "must name some; without it a rebalance goes by load"},
 		{"/v1/rebalances", `{"sessions":["s","s"]}`, "body.sessions[1]", "is named twice"},
 		{"/v1/rebalances", `{"sessions":["s",""]}`, "body.sessions[1]", "must be 1 to 256 bytes of UTF-8 without control characters"},
 		{"/v1/rebalances", `{"instance":"i1","target":"i1"}`, "body.target", "must be another instance than the one that is relieved"},

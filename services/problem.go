@@ -99,7 +99,7 @@ var problems = map[string]problemKind{
 	"stale_incarnation":  {409, "The instance has registered again since", "Stop: another boot of this instance has taken over."},
 	"no_target":          {409, "No other instance could take the sessions", "Add an instance, or drain with mode detach."},
 	"has_sessions":       {409, "Sessions still live on the instance", "Drain it first, or delete with force=true."},
-	"wrong_state":        {409, "The instance is not in a state for this", "Read its state, and the job that drains it, and decide again."},
+	"wrong_state":        {409, "The instance or job is not in a state for this", "Read its state, and the job that drains it, and decide again."},
 	"policy_enforced":    {409, "A file decides the policy", "Change the file, and restart the processes that enforce it."},
 	"expired":            {410, "The session expired", "Start anew with the handle of a new /route."},
 	"deleted":            {410, "The session was deleted", "Start anew with the handle of a new /route and recreate: true."},
@@ -257,6 +257,7 @@ func (s *Server) ownershipProblem(err error) *Problem {
 	var state *statestore.InstanceChangedError
 	var busy *migrations.BusyError
 	var draining *migrations.DrainedError
+	var over *migrations.EndedJobError
 	var none *migrations.NoTargetError
 	var wrong *migrations.InvalidError
 	switch {
@@ -275,6 +276,8 @@ func (s *Server) ownershipProblem(err error) *Problem {
 		return newProblem("wrong_state", busy.Error())
 	case errors.As(err, &draining):
 		return newProblem("wrong_state", draining.Error())
+	case errors.As(err, &over):
+		return newProblem("wrong_state", over.Error())
 	case errors.As(err, &none):
 		p := newProblem("no_target", none.Error())
 		p.Candidates, p.Sessions = none.Candidates, &none.Sessions
