@@ -135,7 +135,7 @@ func (k *keeper) listen(ctx context.Context) error {
 func (k *keeper) save(ctx context.Context, ttl time.Duration) error {
 	k.mu.Lock()
 	changes, state := k.changes, k.state
-	k.speed.measure(time.Now(), &k.memo.Progress)
+	k.speed.measure(time.Now(), k.entered, &k.memo.Progress)
 	k.memo.Queued = max(0, k.memo.Total-k.memo.done()-k.memo.Reserved-sum(k.memo.Blocked)-sum(k.memo.Failed))
 	if k.given != nil {
 		k.memo.Given = k.given()
@@ -344,17 +344,24 @@ func (k *keeper) finish(ctx context.Context) error {
 
 // speed follows how fast sessions are done.
 type speed struct {
-	at   time.Time // of the last measurement
-	done int
-	last time.Time // of the last session done
-	perS float64
+	at     time.Time // of the last measurement
+	done   int
+	last   time.Time // of the last session done
+	sum    float64   // of what was measured, sessions a second, by weight
+	weight float64   // of all that is in sum: less than 1 while the average is young
 }
 
 func newSpeed(now time.Time, done int) speed { return speed{at: now, done: done, last: now} }
 
 // measure brings the rate (an average that forgets within about ten seconds), the
-// estimate and the age of the last success up to date.
-func (s *speed) measure(now time.Time, p *Progress) {
+// estimate and the age of the last success up to date. The average begins with the
+// work itself, when its phase was entered, and again after a pause. It is divided by
+// the weight that was measured, so that it is not drawn to zero at first: the bias
+// correction of exponential averages in Kingma and Ba, Adam, section 3.
+func (s *speed) measure(now, entered time.Time, p *Progress) {
+	if s.weight == 0 && entered.After(s.at) {
+		s.at = entered
+	}
 	dt := now.Sub(s.at).Seconds()
 	if dt <= 0 {
 		return
@@ -363,13 +370,22 @@ func (s *speed) measure(now time.Time, p *Progress) {
 	if done > s.done {
 		s.last = now
 	}
-	fresh := 1 - math.Exp(-dt/10)
-	s.perS += fresh * (float64(done-s.done)/dt - s.perS)
+	if p.Phase.works() {
+		fresh := 1 - math.Exp(-dt/10)
+		s.sum += fresh * (float64(done-s.done)/dt - s.sum)
+		s.weight += fresh * (1 - s.weight)
+	} else {
+		s.sum, s.weight = 0, 0
+	}
 	s.at, s.done = now, done
-	p.RatePerS = math.Round(s.perS*100) / 100
+	rate := s.sum / max(s.weight, math.SmallestNonzeroFloat64)
+	p.RatePerS = math.Round(rate*100) / 100
 	p.LastProgressMS = now.Sub(s.last).Milliseconds()
 	p.EtaMS = 0
-	if left := p.Total - done; left > 0 && s.perS > 0.01 {
-		p.EtaMS = int64(float64(left) / s.perS * 1000)
+	if left := p.Total - done; left > 0 && rate > 0.01 {
+		p.EtaMS = int64(float64(left) / rate * 1000)
 	}
 }
+
+// works reports whether sessions can be done in the phase.
+func (p Phase) works() bool { return p == PhaseMoving || p == PhaseErasing || p == PhaseSettling }
