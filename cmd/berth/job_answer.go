@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"berth/migrations"
+	"berth/statestore"
+)
+
+type jobAnswer struct {
+	ID        string              `json:"id"`
+	Kind      string              `json:"kind"`
+	State     statestore.JobState `json:"state"`
+	Instances []string            `json:"instances"`
+	Attempts  int                 `json:"attempts"`
+	AgeMS     int64               `json:"age_ms"`
+	Progress  jobProgress         `json:"progress"`
+}
+
+// jobProgress adds to a job's progress what the commands ask of it.
+type jobProgress struct{ migrations.Progress }
+
+// done is how many sessions need nothing more of the job, moved or not.
+func (p *jobProgress) done() int {
+	n := p.Moved + p.Erased
+	for _, k := range p.Skipped {
+		n += k
+	}
+	return n
+}
+
+// detached is how many of the sessions that left have no instance: moved to nobody.
+func (p *jobProgress) detached() int {
+	n := p.Moved
+	for _, k := range p.Targets {
+		n -= k
+	}
+	return max(0, n)
+}
+
+// missed is how many sessions were not there to be moved. One that lapsed or left
+// by itself is where it should be.
+func (p *jobProgress) missed() int {
+	return p.done() - p.Moved - p.Skipped[migrations.SkippedLapsed] - p.Skipped[migrations.SkippedAlreadyMoved]
+}
+
+// title is what the job is about.
+func (job *jobAnswer) title() string {
+	what := map[string]string{migrations.KindDrain: "draining", migrations.KindRebalance: "rebalancing", migrations.KindErase: "ending the sessions of a key"}[job.Kind]
+	return strings.TrimSpace(what + " " + strings.Join(job.Instances, ","))
+}
+
+// name is the kind and the id, once each.
+func (job *jobAnswer) name() string {
+	if strings.HasPrefix(job.ID, job.Kind+"-") {
+		return job.ID
+	}
+	return job.Kind + " " + job.ID
+}
+
+// describeJob prints what became of a job's sessions, and what is left to do.
+func describeJob(out io.Writer, j *jobAnswer) error {
+	p := &j.Progress
+	detached := p.detached()
+	if j.Kind == migrations.KindErase {
+		fmt.Fprintf(out, "%s: %s, %d of %d sessions erased", j.name(), j.State, p.Erased, p.Total)
+	} else {
+		fmt.Fprintf(out, "%s: %s, %d of %d sessions moved", j.name(), j.State, p.Moved-detached, p.Total)
+	}
+	if j.Kind == migrations.KindDrain {
+		fmt.Fprintf(out, " off %s", strings.Join(j.Instances, ","))
+	}
+	if p.Prewarmed > 0 {
+		fmt.Fprintf(out, ", %d of them prewarmed on their target", p.Prewarmed)
+	}
+	if detached > 0 {
+		fmt.Fprintf(out, ", %d detached", detached)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(p.Skipped)) {
+		fmt.Fprintf(out, ", %d skipped: %s", p.Skipped[reason], reason)
+	}
+	fmt.Fprintln(out)
+	if j.Kind == migrations.KindDrain && j.State == statestore.JobSucceeded {
+		fmt.Fprintln(out, "safe to stop")
+	}
+	if detached > 0 {
+		fmt.Fprintln(out, "detached sessions have no instance: their contexts are kept, and are rebuilt by whoever serves them next")
+	}
+	if p.Reason != "" {
+		fmt.Fprintln(out, p.Reason)
+	}
+	for _, l := range p.Left {
+		if l.Session == "" {
+			fmt.Fprintf(out, "%s is not safe to stop: %s\n", l.Instance, l.Reason)
+			continue
+		}
+		fmt.Fprintf(out, "left on %s: %s (%s)\n", l.Instance, l.Session, l.Reason)
+	}
+	return nil
+}
+
+// describePlan prints what a job would do.
+func describePlan(out io.Writer, p *migrations.Preview) error {
+	fmt.Fprintf(out, "%d sessions would move, of %d tokens and %d bytes; %d of them, %d tokens, would be prewarmed\n",
+		p.Sessions, p.Tokens, p.Bytes, p.PrewarmSessions, p.PrewarmTokens)
+	if p.Unbound > 0 {
+		fmt.Fprintf(out, "%d would only be unbound\n", p.Unbound)
+	}
+	if p.Waiting > 0 {
+		fmt.Fprintf(out, "%d would be waited for\n", p.Waiting)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(p.Blocked)) {
+		fmt.Fprintf(out, "%d could not move now: %s\n", p.Blocked[reason], reason)
+	}
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	if len(p.Targets) > 0 {
+		fmt.Fprintln(w, "TARGET\tSESSIONS\tTOKENS")
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.Targets)) {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", id, p.Targets[id].Sessions, p.Targets[id].Tokens)
+	}
+	return w.Flush()
+}
