@@ -57,8 +57,9 @@ func (f *JobFlags) prewarm() migrations.Prewarm {
 }
 
 // Run creates the drain and, unless told otherwise, waits for its end. It exits 0
-// when the instances are safe to stop, 3 when the drain is partial, 4 when no
-// other instance can take the sessions, 5 when it failed or was cancelled.
+// when the instances are safe to stop, 3 when the drain is partial or another boot
+// serves under an instance's id by its end, 4 when no other instance can take the
+// sessions, 5 when it failed or was cancelled.
 func (c *drainCmd) Run(ctx context.Context, std *streams) error {
 	grace := c.Grace.Milliseconds()
 	advice := "add an instance, or drain with --mode detach: contexts are kept, and are rebuilt by whoever serves the sessions next"

@@ -20,6 +20,7 @@ type scripted struct {
 	create int      // status of the creation
 	body   string   // of its answer
 	looks  []string // answers to looks at the job; "" is a 503; the last is repeated
+	fleet  []string // answers to looks at instances, likewise; "gone" is a 404; none: all are drained
 	asked  []string // bodies and paths
 	tokens []string
 }
@@ -35,15 +36,26 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, s.body)
 		return
 	}
-	look := s.looks[0]
-	if len(s.looks) > 1 {
-		s.looks = s.looks[1:]
+	looks := &s.looks
+	if strings.HasPrefix(r.URL.Path, "/v1/instances/") {
+		looks = &s.fleet
+		if len(s.fleet) == 0 {
+			s.fleet = []string{`{"state":"drained","safe_to_stop":true}`}
+		}
 	}
-	if look == "" {
+	look := (*looks)[0]
+	if len(*looks) > 1 {
+		*looks = (*looks)[1:]
+	}
+	switch look {
+	case "":
 		w.WriteHeader(http.StatusServiceUnavailable)
-		return
+	case "gone":
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"code":"unknown_instance","status":404}`)
+	default:
+		_, _ = io.WriteString(w, look)
 	}
-	_, _ = io.WriteString(w, look)
 }
 
 func jobIn(state statestore.JobState, rest string) string {
@@ -101,6 +113,49 @@ func TestWhatADrainExitsWith(t *testing.T) {
 			}
 			if !strings.Contains(out+notes, tt.says) {
 				t.Errorf("prints %q and %q, want %q", out, notes, tt.says)
+			}
+		})
+	}
+}
+
+// A drain is of the boots that it found. An id under which another boot serves by
+// its end is not safe to stop; one that is just gone is.
+func TestADrainOfAnInstanceThatWasStartedAgain(t *testing.T) {
+	t.Parallel()
+	const (
+		ready   = `{"state":"ready","safe_to_stop":false}`
+		drained = `{"state":"drained","safe_to_stop":true}`
+	)
+	for name, tt := range map[string]struct {
+		left  string // of i1, in the job
+		fleet []string
+		code  exitCode
+		says  string
+	}{
+		"gone":                       {"gone", []string{"gone", drained}, 0, "\nsafe to stop\n"},
+		"Berth restarts meanwhile":   {"gone", []string{"", "gone", drained}, 0, "\nsafe to stop\n"},
+		"started again":              {"gone", []string{ready, drained}, exitPartial, "\ni1 is not safe to stop: what was drained is gone, and it was started again under the same id: the new boot is ready\ni2 is safe to stop\nberth drain i1 drains what runs there by now\n"},
+		"started again, and drained": {"gone", []string{drained, drained}, 0, "\nsafe to stop\n"},
+		"uncordoned":                 {"drained", []string{ready, drained}, exitPartial, "\ni1 is not safe to stop: it was drained, and was uncordoned or started again since: it is ready\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job := `{"id":"j1","kind":"drain","state":"succeeded","instances":["i1","i2"],"progress":{"instances":{"i1":{"state":"` + tt.left + `"}}}}`
+			for _, args := range []string{"drain i1 i2", "jobs watch j1", "drain i1 i2 --no-wait", "drain i1 i2 --json"} {
+				s := &scripted{create: 202, body: job, looks: []string{job}, fleet: tt.fleet}
+				out, _, err := runAgainst(t, s, strings.Fields(args)...)
+				var code exitCode
+				if errors.As(err, &code); code != tt.code {
+					t.Errorf("berth %s: exit code %d, want %d: %v", args, code, tt.code, err)
+				}
+				if strings.HasSuffix(args, "--json") {
+					var doc jobAnswer
+					if err := json.Unmarshal([]byte(out), &doc); err != nil || (len(doc.unsafe()) > 0) != (tt.code != 0) || doc.ID != "j1" {
+						t.Errorf("berth %s prints %q: %v", args, out, err)
+					}
+				} else if !strings.Contains(out, tt.says) || tt.code != 0 && strings.Contains(out, "\nsafe to stop") {
+					t.Errorf("berth %s prints %q, want %q", args, out, tt.says)
+				}
 			}
 		})
 	}

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +56,9 @@ func (r *RemoteFlags) conclude(ctx context.Context, std *streams, answer []byte,
 			return err
 		}
 	}
+	if answer, err = r.lookAgain(ctx, &job, answer); err != nil {
+		return err
+	}
 	if err := show(std, r.JSON, answer, describeJob); err != nil {
 		return err
 	}
@@ -60,11 +66,12 @@ func (r *RemoteFlags) conclude(ctx context.Context, std *streams, answer []byte,
 }
 
 // exitFor is the exit code that a job's state means. A rebalance that missed some of
-// its sessions, and found no others to move in their place, is no success.
+// its sessions, and found no others to move in their place, is no success, nor is a
+// drain of instances that serve again.
 func exitFor(job *jobAnswer) error {
 	p := &job.Progress
 	switch {
-	case job.State == statestore.JobPartial,
+	case job.State == statestore.JobPartial, job.drained() && len(job.unsafe()) > 0,
 		job.State == statestore.JobSucceeded && job.Kind == migrations.KindRebalance && p.missed() > 0 && p.Moved < p.Total:
 		return exitCode(exitPartial)
 	case job.State == statestore.JobFailed, job.State == statestore.JobCancelled:
@@ -73,31 +80,85 @@ func exitFor(job *jobAnswer) error {
 	return nil
 }
 
-// patience is how often a job is asked for in vain, a second apart, before the
+// instanceNow is what an instance of a drain is after the drain.
+type instanceNow struct {
+	State      string `json:"state"` // gone: none of that id is registered
+	SafeToStop bool   `json:"safe_to_stop"`
+}
+
+// lookAgain adds to a drain that succeeded what its instances are by now. The drain
+// was of the boots that it found: one that was killed meanwhile is drained with
+// nothing left to do, while its successor serves under the same id.
+func (r *RemoteFlags) lookAgain(ctx context.Context, job *jobAnswer, answer []byte) ([]byte, error) {
+	if !job.drained() {
+		return answer, nil
+	}
+	job.Now = map[string]instanceNow{}
+	for _, id := range job.Instances {
+		now := instanceNow{State: "gone", SafeToStop: true}
+		seen, err := r.insist(ctx, "/v1/instances/"+url.PathEscape(id))
+		var refusal *problem
+		switch {
+		case errors.As(err, &refusal) && refusal.Status == http.StatusNotFound:
+		case err != nil:
+			return nil, fmt.Errorf("%s succeeded; see whether %s is safe to stop: %w", job.name(), id, err)
+		default:
+			now = instanceNow{}
+			if err := json.Unmarshal(seen, &now); err != nil {
+				return nil, fmt.Errorf("read the answer: %w", err)
+			}
+		}
+		job.Now[id] = now
+	}
+	return withMember(answer, "instances_now", job.Now)
+}
+
+// withMember adds a member to the JSON object of an answer.
+func withMember(answer []byte, name string, value any) ([]byte, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(answer, &members); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	added, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("render %s: %w", name, err)
+	}
+	members[name] = added
+	return json.Marshal(members)
+}
+
+// patience is how often something is asked for in vain, a second apart, before the
 // command gives up.
 const patience = 30
 
-// follow shows a bar until the job has ended, and returns its last answer. It
-// survives a Berth that restarts meanwhile.
+// insist asks until there is an answer or a refusal that stays one. It survives a
+// Berth that restarts meanwhile.
+func (r *RemoteFlags) insist(ctx context.Context, path string) ([]byte, error) {
+	for failures := 1; ; failures++ {
+		answer, err := r.call(ctx, "GET", path, nil)
+		var refusal *problem
+		final := errors.As(err, &refusal) && refusal.Status/100 == 4 && refusal.Status != http.StatusTooManyRequests
+		if err == nil || final || failures > patience || ctx.Err() != nil {
+			return answer, err
+		}
+		if pause.For(ctx, time.Second) != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// follow shows a bar until the job has ended, and returns its last answer.
 func (r *RemoteFlags) follow(ctx context.Context, std *streams, job *jobAnswer) ([]byte, error) {
 	bar := progress.New(std.err, whatItDoes(job), 0)
 	defer bar.Done()
-	failures := 0
 	for {
-		answer, err := r.call(ctx, "GET", "/v1/jobs/"+job.ID+"?wait=2s", nil)
-		if err == nil {
-			err = json.Unmarshal(answer, job)
-		}
+		answer, err := r.insist(ctx, "/v1/jobs/"+url.PathEscape(job.ID)+"?wait=2s")
 		if err != nil {
-			if failures++; failures > patience || ctx.Err() != nil {
-				return nil, err
-			}
-			if pause.For(ctx, time.Second) != nil {
-				return nil, ctx.Err()
-			}
-			continue
+			return nil, err
 		}
-		failures = 0
+		if err := json.Unmarshal(answer, job); err != nil {
+			return nil, fmt.Errorf("read the answer: %w", err)
+		}
 		bar.Describe(whatItDoes(job))
 		bar.Set(job.Progress.done(), job.Progress.Total)
 		if job.State.Ended() {

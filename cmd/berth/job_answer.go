@@ -20,6 +20,19 @@ type jobAnswer struct {
 	Attempts  int                 `json:"attempts"`
 	AgeMS     int64               `json:"age_ms"`
 	Progress  jobProgress         `json:"progress"`
+
+	Now map[string]instanceNow `json:"instances_now"` // added by lookAgain
+}
+
+// drained reports whether the job has emptied the instances that it was for.
+func (job *jobAnswer) drained() bool {
+	return job.Kind == migrations.KindDrain && job.State == statestore.JobSucceeded
+}
+
+// unsafe are the instances of a drain that succeeded which must not be stopped all
+// the same.
+func (job *jobAnswer) unsafe() []string {
+	return slices.DeleteFunc(slices.Clone(job.Instances), func(id string) bool { return job.Now[id].SafeToStop })
 }
 
 // jobProgress adds to a job's progress what the commands ask of it.
@@ -85,8 +98,8 @@ func describeJob(out io.Writer, j *jobAnswer) error {
 		fmt.Fprintf(out, ", %d skipped: %s", p.Skipped[reason], reason)
 	}
 	fmt.Fprintln(out)
-	if j.Kind == migrations.KindDrain && j.State == statestore.JobSucceeded {
-		fmt.Fprintln(out, "safe to stop")
+	if j.drained() {
+		j.describeSafety(out)
 	}
 	if detached > 0 {
 		fmt.Fprintln(out, "detached sessions have no instance: their contexts are kept, and are rebuilt by whoever serves them next")
@@ -102,6 +115,26 @@ func describeJob(out io.Writer, j *jobAnswer) error {
 		fmt.Fprintf(out, "left on %s: %s (%s)\n", l.Instance, l.Session, l.Reason)
 	}
 	return nil
+}
+
+// describeSafety says which instances of a drain that succeeded are safe to stop.
+func (job *jobAnswer) describeSafety(out io.Writer) {
+	unsafe := job.unsafe()
+	if len(unsafe) == 0 {
+		fmt.Fprintln(out, "safe to stop")
+		return
+	}
+	for _, id := range job.Instances {
+		switch state := job.Now[id].State; {
+		case !slices.Contains(unsafe, id):
+			fmt.Fprintf(out, "%s is safe to stop\n", id)
+		case job.Progress.Instances[id].State == "gone":
+			fmt.Fprintf(out, "%s is not safe to stop: what was drained is gone, and it was started again under the same id: the new boot is %s\n", id, state)
+		default:
+			fmt.Fprintf(out, "%s is not safe to stop: it was drained, and was uncordoned or started again since: it is %s\n", id, state)
+		}
+	}
+	fmt.Fprintf(out, "berth drain %s drains what runs there by now\n", strings.Join(unsafe, " "))
 }
 
 // describePlan prints what a job would do.
