@@ -149,16 +149,18 @@ func (r *RemoteFlags) insist(ctx context.Context, path string) ([]byte, error) {
 
 // follow shows a bar until the job has ended, and returns its last answer.
 func (r *RemoteFlags) follow(ctx context.Context, std *streams, job *jobAnswer) ([]byte, error) {
-	bar := progress.New(std.err, whatItDoes(job), 0)
+	bar := progress.NewTold(std.err, whatItDoes(job))
 	defer bar.Done()
 	for {
 		answer, err := r.insist(ctx, "/v1/jobs/"+url.PathEscape(job.ID)+"?wait=2s")
 		if err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(answer, job); err != nil {
+		var now jobAnswer // what an answer leaves out is over
+		if err := json.Unmarshal(answer, &now); err != nil {
 			return nil, fmt.Errorf("read the answer: %w", err)
 		}
+		*job = now
 		bar.Describe(whatItDoes(job))
 		bar.Set(job.Progress.done(), job.Progress.Total)
 		if job.State.Ended() {
@@ -171,7 +173,7 @@ func (r *RemoteFlags) follow(ctx context.Context, std *streams, job *jobAnswer) 
 // will be done, and what holds it up.
 func whatItDoes(job *jobAnswer) string {
 	p := &job.Progress
-	says := []string{string(p.Phase)}
+	says := []string{job.phase()}
 	if p.RatePerS >= 0.1 && p.done() < p.Total {
 		says = append(says, fmt.Sprintf("%.1f/s", p.RatePerS))
 	}
@@ -188,4 +190,13 @@ func whatItDoes(job *jobAnswer) string {
 	}
 	says = slices.DeleteFunc(says, func(s string) bool { return s == "" })
 	return strings.TrimSuffix(job.title()+" ("+strings.Join(says, ", ")+")", " ()")
+}
+
+// phase is what the job is busy with. A drain that lets sessions linger moves none of
+// them before the last of its time.
+func (job *jobAnswer) phase() string {
+	if p := &job.Progress; job.Mode == string(migrations.ModeLinger) && p.Phase == migrations.PhaseMoving && p.Moved == 0 {
+		return "lingering: waiting for sessions to lapse"
+	}
+	return string(job.Progress.Phase)
 }

@@ -15,6 +15,7 @@ import (
 type jobAnswer struct {
 	ID        string              `json:"id"`
 	Kind      string              `json:"kind"`
+	Mode      string              `json:"mode"` // of a drain
 	State     statestore.JobState `json:"state"`
 	Instances []string            `json:"instances"`
 	Attempts  int                 `json:"attempts"`

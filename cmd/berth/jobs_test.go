@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -149,8 +150,36 @@ func TestWhatAJobIsBusyWith(t *testing.T) {
 	if got := whatItDoes(job); got != want {
 		t.Errorf("says %q, want %q", got, want)
 	}
+	job.Mode = "linger"
+	if got := whatItDoes(job); got != want {
+		t.Errorf("of sessions that lingered and move: %q, want %q", got, want)
+	}
+	job.Progress.Progress = migrations.Progress{Phase: migrations.PhaseMoving, Total: 10, Skipped: map[string]int{"lapsed": 2}}
+	if got := whatItDoes(job); got != "draining i1,i2 (lingering: waiting for sessions to lapse)" {
+		t.Errorf("of sessions that linger: %q", got)
+	}
 	if got := whatItDoes(&jobAnswer{Kind: migrations.KindRebalance}); got != "rebalancing" {
 		t.Errorf("of a job that has not begun: %q", got)
+	}
+}
+
+// What an answer leaves out is over: nothing of an earlier one is told with it.
+func TestWhatIsOverIsNotTold(t *testing.T) {
+	t.Parallel()
+	job := `{"id":"rebalance-7","kind":"rebalance","state":%q,"progress":{"total":2,"moved":2%s}}`
+	s := &scripted{looks: []string{
+		fmt.Sprintf(job, "running", `,"skipped":{"expired":1},"reason":"a step back","left":[{"instance":"i1","session":"s","reason":"deadline"}]`),
+		fmt.Sprintf(job, "succeeded", ""),
+	}}
+	var followed jobAnswer
+	web := httptest.NewServer(s)
+	defer web.Close()
+	r := &RemoteFlags{URL: web.URL}
+	if _, err := r.follow(t.Context(), &streams{io.Discard, io.Discard}, &followed); err != nil {
+		t.Fatal(err)
+	}
+	if p := &followed.Progress; followed.State != statestore.JobSucceeded || p.done() != 2 || p.Reason != "" || len(p.Left) > 0 {
+		t.Errorf("follows to %+v", followed)
 	}
 }
 
