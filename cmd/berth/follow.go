@@ -138,7 +138,10 @@ func (r *RemoteFlags) insist(ctx context.Context, path string) ([]byte, error) {
 		answer, err := r.call(ctx, "GET", path, nil)
 		var refusal *problem
 		final := errors.As(err, &refusal) && refusal.Status/100 == 4 && refusal.Status != http.StatusTooManyRequests
-		if err == nil || final || failures > patience || ctx.Err() != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err == nil || final || failures > patience {
 			return answer, err
 		}
 		if pause.For(ctx, time.Second) != nil {
@@ -153,8 +156,12 @@ func (r *RemoteFlags) follow(ctx context.Context, std *streams, job *jobAnswer) 
 	defer bar.Done()
 	for {
 		answer, err := r.insist(ctx, "/v1/jobs/"+url.PathEscape(job.ID)+"?wait=2s")
-		if err != nil {
+		var refusal *problem
+		switch {
+		case errors.As(err, &refusal):
 			return nil, err
+		case err != nil:
+			return nil, job.goesOn(err)
 		}
 		var now jobAnswer // what an answer leaves out is over
 		if err := json.Unmarshal(answer, &now); err != nil {
@@ -167,6 +174,12 @@ func (r *RemoteFlags) follow(ctx context.Context, std *streams, job *jobAnswer) 
 			return answer, nil
 		}
 	}
+}
+
+// goesOn says of a job that is no longer followed that it does not end with the
+// command, and what to do about it.
+func (job *jobAnswer) goesOn(because error) error {
+	return fmt.Errorf("%w; %s goes on without this command: berth jobs watch %s follows it again, berth jobs cancel %s ends it", because, job.name(), job.ID, job.ID)
 }
 
 // whatItDoes says beside the bar what a job is busy with, how fast it is, when it
