@@ -63,13 +63,13 @@ func (f *JobFlags) prewarm() migrations.Prewarm {
 func (c *drainCmd) Run(ctx context.Context, std *streams) error {
 	grace := c.Grace.Milliseconds()
 	advice := "add an instance, or drain with --mode detach: contexts are kept, and are rebuilt by whoever serves the sessions next"
-	return c.begin(ctx, std, &c.RemoteFlags, &jobRequest{"/v1/drains", struct {
+	return c.begin(ctx, std, &c.RemoteFlags, &jobRequest{path: "/v1/drains", mode: c.Mode, advice: advice, body: struct {
 		migrations.DrainSpec
 		DryRun bool `json:"dry_run,omitempty"`
 	}{migrations.DrainSpec{
 		Instances: c.Instances, Mode: migrations.Mode(c.Mode), DeadlineMS: c.Deadline.Milliseconds(), InFlightGraceMS: &grace,
 		AtDeadline: migrations.AtDeadline(c.AtDeadline), Avoid: c.Avoid, Pace: c.pace(), Prewarm: c.prewarm(),
-	}, c.DryRun}, advice})
+	}, c.DryRun}})
 }
 
 // rebalanceCmd moves sessions off instances that are over their bound.
@@ -91,11 +91,11 @@ func (c *rebalanceCmd) Run(ctx context.Context, std *streams) error {
 	grace := c.Grace.Milliseconds()
 	c.Headers = map[string]string{"X-Berth-Pool": c.Pool, "X-Berth-Tenant": c.Tenant}
 	advice := "name a --target that takes sessions, or none; berth instances says who is ready"
-	return c.begin(ctx, std, &c.RemoteFlags, &jobRequest{"/v1/rebalances", struct {
+	return c.begin(ctx, std, &c.RemoteFlags, &jobRequest{path: "/v1/rebalances", advice: advice, body: struct {
 		migrations.RebalanceSpec
 		DryRun bool `json:"dry_run,omitempty"`
 	}{migrations.RebalanceSpec{
 		Instance: c.Instance, Sessions: c.Sessions, Target: c.Target,
 		DeadlineMS: c.Deadline.Milliseconds(), InFlightGraceMS: &grace, Pace: c.pace(), Prewarm: c.prewarm(),
-	}, c.DryRun}, advice})
+	}, c.DryRun}})
 }

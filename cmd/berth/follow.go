@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -23,13 +24,14 @@ import (
 type jobRequest struct {
 	path   string
 	body   any
+	mode   string // of a drain
 	advice string
 }
 
 // begin asks for a job, or for what it would do, and follows it unless told
 // otherwise.
 func (f *JobFlags) begin(ctx context.Context, std *streams, r *RemoteFlags, q *jobRequest) error {
-	answer, err := r.call(ctx, "POST", q.path, q.body)
+	answer, status, err := r.ask(ctx, "POST", q.path, q.body)
 	switch {
 	case isCode(err, "no_target"):
 		fmt.Fprintln(std.err, "berth:", err)
@@ -40,7 +42,23 @@ func (f *JobFlags) begin(ctx context.Context, std *streams, r *RemoteFlags, q *j
 	case f.DryRun:
 		return show(std, r.JSON, answer, describePlan)
 	}
+	var job jobAnswer
+	if err := json.Unmarshal(answer, &job); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if status == http.StatusOK {
+		job.joined(std.err, q.mode)
+	}
 	return r.conclude(ctx, std, answer, f.Wait)
+}
+
+// joined notes that there was a job before, which is followed instead of a new one:
+// none of what was asked for changes it.
+func (job *jobAnswer) joined(notes io.Writer, mode string) {
+	fmt.Fprintf(notes, "berth: %s was there before, and is not changed by what is asked for by now\n", job.name())
+	if job.Mode != "" && job.Mode != mode {
+		fmt.Fprintf(notes, "berth: it was asked for with --mode %s, not %s: to have that, cancel it (berth jobs cancel %s) and drain again\n", job.Mode, mode, job.ID)
+	}
 }
 
 // conclude shows a job, after its end if it is waited for, and exits as its state

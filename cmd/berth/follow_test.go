@@ -36,3 +36,28 @@ func TestAJobGoesOnWithoutItsCommand(t *testing.T) {
 		}
 	}
 }
+
+// A job that was there before is not the one that was asked for.
+func TestAJobThatWasThereBefore(t *testing.T) {
+	t.Parallel()
+	older := strings.Replace(jobIn(statestore.JobRunning, ""), `"kind"`, `"mode":"migrate","kind"`, 1)
+	const before = "berth: drain j1 was there before, and is not changed by what is asked for by now\n"
+	const other = "berth: it was asked for with --mode migrate, not detach: to have that, cancel it (berth jobs cancel j1) and drain again\n"
+	for _, tt := range []struct {
+		args   string
+		create int
+		job    string
+		says   string
+	}{
+		{"--mode detach", http.StatusAccepted, older, ""},
+		{"--mode detach", http.StatusOK, older, before + other},
+		{"--mode migrate", http.StatusOK, older, before},
+		{"--mode detach", http.StatusOK, jobIn(statestore.JobRunning, ""), before}, // of a Berth that does not tell
+	} {
+		s := &scripted{create: tt.create, body: tt.job}
+		out, notes, err := runAgainst(t, s, append([]string{"drain", "i1", "--no-wait"}, strings.Fields(tt.args)...)...)
+		if err != nil || notes != tt.says || out == "" {
+			t.Errorf("status %d, %s: prints %q and notes %q, want %q: %v", tt.create, tt.args, out, notes, tt.says, err)
+		}
+	}
+}

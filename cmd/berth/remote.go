@@ -25,6 +25,8 @@ type problem struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 	Status int    `json:"status"`
+
+	document []byte // as it came
 }
 
 func (p *problem) Error() string {
@@ -37,17 +39,23 @@ func (p *problem) Error() string {
 // call makes one call and returns the body of a 2xx answer; anything else is a
 // *problem.
 func (r *RemoteFlags) call(ctx context.Context, method, path string, body any) ([]byte, error) {
+	answer, _, err := r.ask(ctx, method, path, body)
+	return answer, err
+}
+
+// ask is call, and says the status of the answer.
+func (r *RemoteFlags) ask(ctx context.Context, method, path string, body any) (answer []byte, status int, err error) {
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return nil, fmt.Errorf("render the request: %w", err)
+			return nil, 0, fmt.Errorf("render the request: %w", err)
 		}
 		content = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(r.URL, "/")+path, content)
 	if err != nil {
-		return nil, fmt.Errorf("berth URL: %w", err)
+		return nil, 0, fmt.Errorf("berth URL: %w", err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -62,21 +70,21 @@ func (r *RemoteFlags) call(ctx context.Context, method, path string, body any) (
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", r.URL, err)
+		return nil, 0, fmt.Errorf("ask %s: %w", r.URL, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // read to its end
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", r.URL, err)
+		return nil, 0, fmt.Errorf("read the answer of %s: %w", r.URL, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		p := &problem{Status: resp.StatusCode}
+		p := &problem{Status: resp.StatusCode, document: data}
 		if json.Unmarshal(data, p) != nil || p.Code == "" {
-			return nil, fmt.Errorf("%s answered %s", r.URL, resp.Status)
+			return nil, 0, fmt.Errorf("%s answered %s", r.URL, resp.Status)
 		}
-		return nil, p
+		return nil, resp.StatusCode, p
 	}
-	return data, nil
+	return data, resp.StatusCode, nil
 }
 
 // show prints an answer: as it came for scripts, through human otherwise.
