@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"berth/migrations"
 )
@@ -76,11 +80,29 @@ func (c *drainCmd) Run(ctx context.Context, std *streams) error {
 type rebalanceCmd struct {
 	RemoteFlags `embed:""`
 	JobFlags    `embed:""`
-	Instance    string   `help:"Relieve only this instance."`
-	Sessions    []string `placeholder:"ID,..." help:"Move these sessions, wherever they are."`
-	Target      string   `help:"The only instance that may get them."`
-	Pool        string   `help:"Pool; an instance has its own."`
-	Tenant      string   `help:"Whose the sessions are, for tokens that may."`
+	Instance    string `help:"Relieve only this instance."`
+	Sessions    idList `placeholder:"ID,..." help:"Move these sessions, wherever they are."`
+	Target      string `help:"The only instance that may get them."`
+	Pool        string `help:"Pool; an instance has its own."`
+	Tenant      string `help:"Whose the sessions are, for tokens that may."`
+}
+
+// idList is a list of ids, with commas between them, that has one if it is given at
+// all: an empty one, like a variable of a script that is not set, would mean all.
+type idList []string
+
+// Decode reads the value of a flag.
+func (l *idList) Decode(ctx *kong.DecodeContext) error {
+	var given string
+	if err := ctx.Scan.PopValueInto("list of ids", &given); err != nil {
+		return err
+	}
+	ids := kong.SplitEscaped(given, ',')
+	if len(ids) == 0 || slices.Contains(ids, "") {
+		return fmt.Errorf("%q has an empty id; leave the flag out for all", given)
+	}
+	*l = append(*l, ids...)
+	return nil
 }
 
 // Run creates the rebalance and, unless told otherwise, waits for its end. It exits

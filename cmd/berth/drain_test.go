@@ -93,6 +93,7 @@ func TestWhatADrainExitsWith(t *testing.T) {
 		"failed":                       {create: 202, body: running, looks: []string{jobIn(statestore.JobFailed, "")}, code: exitFailed},
 		"cancelled":                    {create: 202, body: running, looks: []string{jobIn(statestore.JobCancelled, "")}, code: exitFailed},
 		"no target":                    {create: 409, body: problem("no_target"), code: exitNoTarget, says: "berth: no_target: it says why\nberth: add an instance, or drain with --mode detach"},
+		"no target, for a script":      {create: 409, body: problem("no_target"), args: "--json", code: exitNoTarget, says: problem("no_target") + "\n"},
 		"another refusal":              {create: 409, body: problem("wrong_state"), fails: "wrong_state: it says why"},
 		"a refusal that is none":       {create: 502, body: "bad gateway", fails: "answered 502"},
 		"an answer that is none":       {create: 202, body: "hello", fails: "read the answer"},

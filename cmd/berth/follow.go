@@ -31,9 +31,16 @@ type jobRequest struct {
 // begin asks for a job, or for what it would do, and follows it unless told
 // otherwise.
 func (f *JobFlags) begin(ctx context.Context, std *streams, r *RemoteFlags, q *jobRequest) error {
+	if f.Deadline < time.Millisecond {
+		return fmt.Errorf("--deadline is %s, must be at least 1ms: a job without time moves nothing", f.Deadline)
+	}
 	answer, status, err := r.ask(ctx, "POST", q.path, q.body)
+	var refusal *problem
 	switch {
-	case isCode(err, "no_target"):
+	case errors.As(err, &refusal) && refusal.Code == "no_target":
+		if r.JSON {
+			fmt.Fprintln(std.out, strings.TrimSpace(string(refusal.document)))
+		}
 		fmt.Fprintln(std.err, "berth:", err)
 		fmt.Fprintln(std.err, "berth:", q.advice)
 		return exitCode(exitNoTarget)

@@ -19,7 +19,7 @@ type instancesCmd struct {
 	RemoteFlags `embed:""`
 	Pool        string        `help:"Only of this pool."`
 	Overdue     time.Duration `name:"overdue-after" default:"6s" help:"Age of the last heartbeat from which it is marked; best as long as --suspect-after of berth serve."`
-	Cheapest    int           `placeholder:"N" help:"Only the N that are cheapest to drain, with what that costs: for who has to scale in."`
+	Cheapest    *int          `placeholder:"N" help:"Only the N that are cheapest to drain, with what that costs: for who has to scale in."`
 }
 
 type instanceAnswer struct {
@@ -45,11 +45,14 @@ type instanceList struct {
 
 // Run prints a table of instances.
 func (c *instancesCmd) Run(ctx context.Context, std *streams) error {
+	if c.Cheapest != nil && *c.Cheapest < 1 {
+		return fmt.Errorf("--cheapest is %d, must be at least 1", *c.Cheapest)
+	}
 	answer, err := c.call(ctx, "GET", "/v1/instances?pool="+url.QueryEscape(c.Pool), nil)
 	if err != nil {
 		return err
 	}
-	if c.Cheapest > 0 {
+	if c.Cheapest != nil {
 		return c.cheapest(ctx, std, answer)
 	}
 	return show(std, c.JSON, answer, func(out io.Writer, list *instanceList) error { return c.table(out, std.err, list) })
@@ -87,13 +90,14 @@ func (c *instancesCmd) table(out, notes io.Writer, list *instanceList) error {
 const askedAtOnce = 8
 
 // cheapest prints the instances whose drain costs least: the fewest tokens that
-// others have to compute. Those that are drained, or about to be, are left out.
+// others have to compute. Only those that serve and can be drained are listed: what is
+// down, say, saves nothing by going.
 func (c *instancesCmd) cheapest(ctx context.Context, std *streams, answer []byte) error {
 	var list instanceList
 	if err := json.Unmarshal(answer, &list); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	list.Instances = slices.DeleteFunc(list.Instances, func(i instanceAnswer) bool { return i.State == "draining" || i.State == "drained" })
+	list.Instances = slices.DeleteFunc(list.Instances, func(i instanceAnswer) bool { return i.State != "ready" && i.State != "cordoned" })
 	full := make([]json.RawMessage, len(list.Instances))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(askedAtOnce)
@@ -121,7 +125,7 @@ func (c *instancesCmd) cheapest(ctx context.Context, std *streams, answer []byte
 		return cmp.Or(cmp.Compare(x.DrainCost.Tokens, y.DrainCost.Tokens), cmp.Compare(x.DrainCost.Sessions, y.DrainCost.Sessions),
 			cmp.Compare(x.ID, y.ID))
 	})
-	order = order[:min(c.Cheapest, len(order))]
+	order = order[:min(*c.Cheapest, len(order))]
 	if c.JSON {
 		kept := make([]json.RawMessage, len(order))
 		for k, i := range order {

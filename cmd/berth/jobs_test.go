@@ -71,6 +71,36 @@ func TestSessionsThatWereNotThere(t *testing.T) {
 	}
 }
 
+// What was given and means nothing is refused before anything is asked.
+func TestWhatMeansNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"rebalance", "--sessions="}, "has an empty id; leave the flag out for all"},
+		{[]string{"rebalance", "--sessions", ""}, "has an empty id; leave the flag out for all"},
+		{[]string{"rebalance", "--sessions", "s1,,s2"}, "has an empty id; leave the flag out for all"},
+		{[]string{"drain", "i1", "--deadline=0s"}, "--deadline is 0s, must be at least 1ms"},
+		{[]string{"drain", "i1", "--deadline=-1m"}, "--deadline is -1m0s, must be at least 1ms"},
+		{[]string{"rebalance", "--deadline", "10us"}, "--deadline is 10µs, must be at least 1ms"},
+	} {
+		s := &scripted{create: 202, body: jobIn(statestore.JobRunning, "")}
+		out, _, err := runAgainst(t, s, tt.args...)
+		if err == nil || !strings.Contains(err.Error(), tt.says) || out != "" || len(s.asked) > 0 {
+			t.Errorf("berth %q asks %q, prints %q: %v", tt.args, s.asked, out, err)
+		}
+	}
+	var both struct{ Sessions []string }
+	s := &scripted{create: 202, body: jobIn(statestore.JobRunning, "")}
+	if _, _, err := runAgainst(t, s, "rebalance", "--no-wait", "--sessions", `a,b\,c`, "--sessions", "d"); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(s.asked[0], "POST /v1/rebalances ")), &both); err != nil || !slices.Equal(both.Sessions, []string{"a", "b,c", "d"}) {
+		t.Errorf("asks %q: %v", s.asked, err)
+	}
+}
+
 // headerNotes keeps the headers of the first request.
 type headerNotes struct {
 	http.Handler
@@ -211,12 +241,17 @@ func TestCheapestInstances(t *testing.T) {
 			return
 		}
 		_, _ = io.WriteString(w, `{"instances":[{"id":"a","state":"ready"},{"id":"b","state":"ready"},{"id":"c","state":"drained"},`+
-			`{"id":"d","state":"draining"},{"id":"e","state":"ready"}]}`)
+			`{"id":"d","state":"draining"},{"id":"e","state":"cordoned"},{"id":"f","state":"down"},{"id":"g","state":"warming"},{"id":"h","state":"suspect"}]}`)
 	})
 	out, _, err := runAgainst(t, web, "instances", "--cheapest", "2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if err != nil || len(lines) != 3 || !strings.HasPrefix(lines[1], "e ") || !strings.HasPrefix(lines[2], "b ") {
 		t.Errorf("prints\n%s: %v", out, err)
+	}
+	for _, n := range []string{"0", "-1"} {
+		if out, _, err := runAgainst(t, web, "instances", "--cheapest="+n); err == nil || out != "" || !strings.Contains(err.Error(), "--cheapest is "+n+", must be at least 1") {
+			t.Errorf("--cheapest %s prints %q: %v", n, out, err)
+		}
 	}
 	out, _, err = runAgainst(t, web, "instances", "--cheapest", "9", "--json")
 	var list instanceList

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -98,9 +97,4 @@ func show[T any](std *streams, asJSON bool, answer []byte, human func(out io.Wri
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	return human(std.out, &v)
-}
-
-func isCode(err error, code string) bool {
-	var p *problem
-	return errors.As(err, &p) && p.Code == code
 }
