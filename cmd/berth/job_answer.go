@@ -81,6 +81,10 @@ func (job *jobAnswer) name() string {
 func describeJob(out io.Writer, j *jobAnswer) error {
 	p := &j.Progress
 	detached := p.detached()
+	if j.Kind == migrations.KindRebalance && j.State == statestore.JobSucceeded && p.Total == 0 {
+		_, err := fmt.Fprintf(out, "%s: %s, nothing to do: no instance is over its bound\n", j.name(), j.State)
+		return err
+	}
 	if j.Kind == migrations.KindErase {
 		fmt.Fprintf(out, "%s: %s, %d of %d sessions erased", j.name(), j.State, p.Erased, p.Total)
 	} else {
@@ -115,6 +119,7 @@ func describeJob(out io.Writer, j *jobAnswer) error {
 		}
 		fmt.Fprintf(out, "left on %s: %s (%s)\n", l.Instance, l.Session, l.Reason)
 	}
+	j.describeWaysOn(out)
 	return nil
 }
 
@@ -136,6 +141,26 @@ func (job *jobAnswer) describeSafety(out io.Writer) {
 		}
 	}
 	fmt.Fprintf(out, "berth drain %s drains what runs there by now\n", strings.Join(unsafe, " "))
+}
+
+// describeWaysOn says what may be done after a drain that did not succeed.
+func (job *jobAnswer) describeWaysOn(out io.Writer) {
+	if job.Kind != migrations.KindDrain {
+		return
+	}
+	switch job.State {
+	case statestore.JobCancelled:
+		fmt.Fprintf(out, "%s: open as before the drain; sessions that moved stay where they are\n", strings.Join(job.Instances, ","))
+		fmt.Fprintf(out, "berth drain %s begins anew\n", strings.Join(job.Instances, " "))
+	case statestore.JobPartial, statestore.JobFailed:
+		for _, id := range job.Instances {
+			if state := job.Progress.Instances[id].State; state == "drained" || state == "gone" {
+				continue
+			}
+			fmt.Fprintf(out, "%s stays draining and gets no sessions: berth drain %s tries again, berth uncordon %s gives it sessions again\n", id, id, id)
+		}
+		fmt.Fprintln(out, "(while a drain runs, berth jobs cancel ends it and gives its instances back)")
+	}
 }
 
 // describePlan prints what a job would do.

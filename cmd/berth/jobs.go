@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"text/tabwriter"
@@ -15,7 +17,7 @@ import (
 
 // jobsCmd looks at jobs, and controls them.
 type jobsCmd struct {
-	List   jobsListCmd  `cmd:"" default:"withargs" help:"List jobs, newest first."`
+	List   jobsListCmd  `cmd:"" default:"withargs" help:"List jobs, newest first; with an id show that one."`
 	Watch  jobsWatchCmd `cmd:"" help:"Follow a job to its end; exits as the command that began it would."`
 	Pause  jobPauseCmd  `cmd:"" help:"Let a job wait."`
 	Resume jobResumeCmd `cmd:"" help:"Let a paused job go on."`
@@ -24,10 +26,14 @@ type jobsCmd struct {
 
 type jobsListCmd struct {
 	RemoteFlags `embed:""`
+	Job         string `arg:"" optional:"" help:"Show this job as it stands."`
 }
 
-// Run prints a table of jobs, newest first.
+// Run prints a table of jobs, newest first, or one job.
 func (c *jobsListCmd) Run(ctx context.Context, std *streams) error {
+	if c.Job != "" {
+		return c.one(ctx, std)
+	}
 	answer, err := c.call(ctx, "GET", "/v1/jobs", nil)
 	if err != nil {
 		return err
@@ -43,6 +49,32 @@ func (c *jobsListCmd) Run(ctx context.Context, std *streams) error {
 				j.Progress.Moved+j.Progress.Erased, j.Progress.Total, (time.Duration(j.AgeMS) * time.Millisecond).Round(time.Second))
 		}
 		return w.Flush()
+	})
+}
+
+// one prints a job as it stands. Unlike watch it waits for nothing, and succeeds
+// whatever became of the job.
+func (c *jobsListCmd) one(ctx context.Context, std *streams) error {
+	answer, err := c.call(ctx, "GET", "/v1/jobs/"+url.PathEscape(c.Job), nil)
+	var refusal *problem
+	switch {
+	case errors.As(err, &refusal) && refusal.Status == http.StatusNotFound:
+		return fmt.Errorf("job %s: %w; berth jobs lists those there are", c.Job, err)
+	case err != nil:
+		return err
+	}
+	var job jobAnswer
+	if err := json.Unmarshal(answer, &job); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer, err = c.lookAgain(ctx, &job, answer); err != nil {
+		return err
+	}
+	return show(std, c.JSON, answer, func(out io.Writer, j *jobAnswer) error {
+		if !j.State.Ended() {
+			fmt.Fprintln(out, whatItDoes(j))
+		}
+		return describeJob(out, j)
 	})
 }
 
@@ -98,7 +130,10 @@ func (c *JobArg) control(ctx context.Context, std *streams, action string) error
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if !job.State.Ended() || action == "cancel" && job.State == statestore.JobCancelled {
-		return show(std, c.JSON, answer, describeJob)
+		return show(std, c.JSON, answer, func(out io.Writer, j *jobAnswer) error {
+			fmt.Fprintln(out, j.asked(action))
+			return describeJob(out, j)
+		})
 	}
 	if c.JSON {
 		fmt.Fprintln(std.out, strings.TrimSpace(string(answer)))
@@ -109,4 +144,21 @@ func (c *JobArg) control(ctx context.Context, std *streams, action string) error
 		return nil
 	}
 	return ended
+}
+
+// asked says what comes of an action that was asked of a job, which may take a moment.
+func (job *jobAnswer) asked(action string) string {
+	switch {
+	case action == "cancel" && job.State == statestore.JobCancelled:
+		return job.name() + " is cancelled"
+	case action == "cancel":
+		return fmt.Sprintf("%s will be cancelled: what is under way ends first; berth jobs watch %s follows it", job.name(), job.ID)
+	case action == "pause" && job.State == statestore.JobPaused:
+		return fmt.Sprintf("%s is paused; berth jobs resume %s lets it go on", job.name(), job.ID)
+	case action == "pause":
+		return fmt.Sprintf("%s will be paused: what is under way ends first; berth jobs resume %s lets it go on", job.name(), job.ID)
+	case job.State == statestore.JobPaused:
+		return job.name() + " will go on"
+	}
+	return job.name() + " goes on"
 }

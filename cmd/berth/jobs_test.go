@@ -143,13 +143,23 @@ func TestDryRunOnTheCommandLine(t *testing.T) {
 // Jobs are watched, paused, resumed and cancelled by their ids.
 func TestJobsAreControlledOnTheCommandLine(t *testing.T) {
 	t.Parallel()
-	for action, state := range map[string]statestore.JobState{
-		"pause": statestore.JobPaused, "resume": statestore.JobRunning, "cancel": statestore.JobCancelling,
+	for _, tt := range []struct {
+		action string
+		state  statestore.JobState
+		says   string
+	}{
+		{"pause", statestore.JobRunning, "drain j1 will be paused: what is under way ends first; berth jobs resume j1 lets it go on\n"},
+		{"pause", statestore.JobPaused, "drain j1 is paused; berth jobs resume j1 lets it go on\n"},
+		{"resume", statestore.JobPaused, "drain j1 will go on\n"},
+		{"resume", statestore.JobRunning, "drain j1 goes on\n"},
+		{"cancel", statestore.JobRunning, "drain j1 will be cancelled: what is under way ends first; berth jobs watch j1 follows it\n"},
+		{"cancel", statestore.JobCancelling, "drain j1 will be cancelled: what is under way ends first; berth jobs watch j1 follows it\n"},
+		{"cancel", statestore.JobCancelled, "drain j1 is cancelled\n"},
 	} {
-		s := &scripted{create: 202, body: jobIn(state, "")}
-		out, _, err := runAgainst(t, s, "jobs", action, "j 1")
-		if err != nil || s.asked[0] != "POST /v1/jobs/j%201/"+action+" " || !strings.Contains(out, string(state)) {
-			t.Errorf("%s asks %q, prints %q: %v", action, s.asked, out, err)
+		s := &scripted{create: 202, body: jobIn(tt.state, "")}
+		out, _, err := runAgainst(t, s, "jobs", tt.action, "j 1")
+		if err != nil || s.asked[0] != "POST /v1/jobs/j%201/"+tt.action+" " || !strings.HasPrefix(out, tt.says+"drain j1: "+string(tt.state)+", ") {
+			t.Errorf("%s asks %q, prints %q, want %q: %v", tt.action, s.asked, out, tt.says, err)
 		}
 	}
 	for action, fails := range map[string]bool{"pause": true, "resume": true, "cancel": false} {
@@ -164,6 +174,58 @@ func TestJobsAreControlledOnTheCommandLine(t *testing.T) {
 	var code exitCode
 	if !errors.As(err, &code) || code != exitFailed || !strings.Contains(out, "it broke") {
 		t.Errorf("watch prints %q: %v", out, err)
+	}
+}
+
+// A job is shown as it stands by its id alone, whatever became of it.
+func TestOneJobAsItStands(t *testing.T) {
+	t.Parallel()
+	running := jobIn(statestore.JobRunning, `,"phase":"moving","blocked":{"in_flight":1}`)
+	for _, tt := range []struct{ job, says string }{
+		{running, "draining i1 (moving, 1 blocked: in_flight)\ndrain j1: running, 3 of 4 sessions moved off i1, 1 skipped: lapsed\n"},
+		{jobIn(statestore.JobSucceeded, ""), "drain j1: succeeded, 3 of 4 sessions moved off i1, 1 skipped: lapsed\nsafe to stop\n"},
+		{jobIn(statestore.JobFailed, ""), "drain j1: failed, 3 of 4 sessions moved off i1, 1 skipped: lapsed\ni1 stays draining"},
+	} {
+		s := &scripted{looks: []string{tt.job}}
+		out, _, err := runAgainst(t, s, "jobs", "j 1")
+		if err != nil || !strings.HasPrefix(out, tt.says) || s.asked[0] != "GET /v1/jobs/j%201 " {
+			t.Errorf("asks %q, prints %q, want %q: %v", s.asked, out, tt.says, err)
+		}
+	}
+	if out, _, err := runAgainst(t, &scripted{looks: []string{running}}, "jobs", "j1", "--json"); err != nil || strings.TrimSpace(out) != running {
+		t.Errorf("--json prints %q: %v", out, err)
+	}
+	if _, _, err := runAgainst(t, &scripted{looks: []string{"gone"}}, "jobs", "nope"); err == nil || !strings.HasPrefix(err.Error(), "job nope: ") || !strings.HasSuffix(err.Error(), "; berth jobs lists those there are") {
+		t.Errorf("of no job: %v", err)
+	}
+}
+
+// Who drains is told what to do next when not all went well.
+func TestWaysOnAfterADrain(t *testing.T) {
+	t.Parallel()
+	const job = `{"id":"drain-7","kind":"drain","state":%q,"instances":["i1","i2"],"progress":{"instances":{"i1":{"state":"drained"},"i2":{"state":"draining"}}}}`
+	const stays = "i2 stays draining and gets no sessions: berth drain i2 tries again, berth uncordon i2 gives it sessions again\n" +
+		"(while a drain runs, berth jobs cancel ends it and gives its instances back)\n"
+	for state, says := range map[statestore.JobState]string{
+		statestore.JobRunning:   "",
+		statestore.JobPartial:   stays,
+		statestore.JobFailed:    stays,
+		statestore.JobCancelled: "i1,i2: open as before the drain; sessions that moved stay where they are\nberth drain i1 i2 begins anew\n",
+	} {
+		out, _, err := runAgainst(t, &scripted{looks: []string{fmt.Sprintf(job, state)}}, "jobs", "drain-7")
+		if _, rest, _ := strings.Cut(out, " off i1,i2\n"); err != nil || rest != says {
+			t.Errorf("%s: prints %q, want %q: %v", state, out, says, err)
+		}
+	}
+}
+
+// A rebalance that finds nobody over the bound says that, not how many of none moved.
+func TestNothingToRebalance(t *testing.T) {
+	t.Parallel()
+	const job = `{"id":"rebalance-7","kind":"rebalance","state":"succeeded","progress":{"total":0}}`
+	out, _, err := runAgainst(t, &scripted{create: 202, body: job, looks: []string{job}}, "rebalance")
+	if err != nil || out != "rebalance-7: succeeded, nothing to do: no instance is over its bound\n" {
+		t.Errorf("prints %q: %v", out, err)
 	}
 }
 
