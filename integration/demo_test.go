@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strconv"
 	"testing"
 
@@ -18,19 +19,31 @@ type demoReport struct {
 }
 
 type demoPolicy struct {
-	Name                *string           `json:"name"`
-	HitRate             *float64          `json:"hit_rate"`
-	ShareOfIdeal        *float64          `json:"share_of_ideal"`
-	JumpRate            *float64          `json:"jump_rate"`
-	ColdJumpRate        *float64          `json:"cold_jump_rate"`
-	RecomputedTokens    *int              `json:"recomputed_tokens"`
-	PrewarmedTokens     *int              `json:"prewarmed_tokens"`
-	PrewarmedTokensUsed *int              `json:"prewarmed_tokens_used"`
-	MaxMeanLoad         *float64          `json:"max_mean_load"`
-	LostTurns           *int              `json:"lost_turns"`
-	FailedRequests      *int              `json:"failed_requests"`
-	AvoidableJumps      *int              `json:"avoidable_jumps"`
-	Events              []json.RawMessage `json:"events"`
+	Name                *string     `json:"name"`
+	HitRate             *float64    `json:"hit_rate"`
+	ShareOfIdeal        *float64    `json:"share_of_ideal"`
+	JumpRate            *float64    `json:"jump_rate"`
+	ColdJumpRate        *float64    `json:"cold_jump_rate"`
+	RecomputedTokens    *int        `json:"recomputed_tokens"`
+	PrewarmedTokens     *int        `json:"prewarmed_tokens"`
+	PrewarmedTokensUsed *int        `json:"prewarmed_tokens_used"`
+	MaxMeanLoad         *float64    `json:"max_mean_load"`
+	LostTurns           *int        `json:"lost_turns"`
+	FailedRequests      *int        `json:"failed_requests"`
+	AvoidableJumps      *int        `json:"avoidable_jumps"`
+	Events              []demoEvent `json:"events"`
+}
+
+// demoEvent is what one event did: turns that jumped because an instance had left, and
+// those of them that found their KV cache prewarmed where they landed.
+type demoEvent struct {
+	At         *int    `json:"at"`
+	Kind       *string `json:"kind"`
+	Instance   *string `json:"instance"`
+	Sessions   *int    `json:"sessions"`
+	Moved      *int    `json:"moved"`
+	Warm       *int    `json:"warm"`
+	Reshuffled *int    `json:"reshuffled"`
 }
 
 // TestDemoLosesNothing plays a part of the demo's trace on either store: no turn is
@@ -96,9 +109,40 @@ func checkDemo(t *testing.T, requests int, flags ...string) {
 		t.Errorf("%d turns lost, %d requests failed, %d avoidable jumps; want none\n%s",
 			*berth.LostTurns, *berth.FailedRequests, *berth.AvoidableJumps, got.stderr)
 	}
+	berth.checkJumps(t, requests-*report.Sessions)
 	for name, p := range names {
 		if *p.ShareOfIdeal < 0 || *p.ShareOfIdeal > 1 || name != "berth" && *p.ShareOfIdeal > *berth.ShareOfIdeal {
 			t.Errorf("%s reaches %.4f of the ideal, berth %.4f", name, *p.ShareOfIdeal, *berth.ShareOfIdeal)
 		}
+	}
+}
+
+// checkJumps holds that sessions jump only because an instance left, and cold only off
+// the killed one: in the minutes that a part of the trace takes, no session is idle for
+// so long that a drain would not prewarm it. Of so many turns that had a predecessor.
+func (p *demoPolicy) checkJumps(t *testing.T, turns int) {
+	t.Helper()
+	moved, warm := map[string]int{}, map[string]int{}
+	for _, e := range p.Events {
+		if e.At == nil || e.Kind == nil || e.Instance == nil || e.Sessions == nil || e.Moved == nil || e.Warm == nil || e.Reshuffled == nil {
+			t.Fatalf("an event misses something: %+v", e)
+		}
+		moved[*e.Kind], warm[*e.Kind] = *e.Moved, *e.Warm
+		if *e.Reshuffled != 0 {
+			t.Errorf("%d sessions left instances in service after the %s", *e.Reshuffled, *e.Kind)
+		}
+	}
+	if moved["join"] != 0 || moved["kill"] == 0 || warm["kill"] != 0 || warm["drain"] != moved["drain"] {
+		t.Errorf("moved %v, warm %v; want nobody to move by the join, and all of the drain's to be warm", moved, warm)
+	}
+	jumps, cold := math.Round(*p.JumpRate*float64(turns)), math.Round(*p.ColdJumpRate*float64(turns))
+	if int(jumps) != moved["kill"]+moved["drain"] || int(cold) != moved["kill"] {
+		t.Errorf("%v jumps, %v of them cold, of %d turns; the events explain %v and %v", jumps, cold, turns, moved["kill"]+moved["drain"], moved["kill"])
+	}
+	if (*p.PrewarmedTokensUsed > 0) != (moved["drain"] > 0) {
+		t.Errorf("%d prewarmed tokens were hit by %d turns that the drain moved", *p.PrewarmedTokensUsed, moved["drain"])
+	}
+	if moved["drain"] == 0 && turns >= 300 {
+		t.Error("nobody came back of those that the drain moved")
 	}
 }
