@@ -14,6 +14,9 @@ import (
 	"berth/statestore"
 )
 
+// DefaultLongestHint is valid_ms and the TTL of the binding cache where nobody set them.
+const DefaultLongestHint = 12 * time.Second
+
 // Options of a runner. Snapshot, Lifetimes and Require are asked with the name of
 // a pool; all three must be given.
 type Options struct {
@@ -44,7 +47,7 @@ type Options struct {
 
 	// LongestHint is how long any process may go on naming an instance after it
 	// stopped being the owner: valid_ms and the TTL of the binding cache. Default
-	// 12 s.
+	// [DefaultLongestHint].
 	LongestHint time.Duration
 	// OnProgress, when it is given, is told after each save of a job held here.
 	// It must not block.
@@ -67,7 +70,7 @@ type Runner struct {
 func New(store Store, o Options) *Runner {
 	o.Lease = cmp.Or(o.Lease, 10*time.Second)
 	o.Keep = cmp.Or(o.Keep, 7*24*time.Hour)
-	o.LongestHint = cmp.Or(o.LongestHint, 12*time.Second)
+	o.LongestHint = cmp.Or(o.LongestHint, DefaultLongestHint)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -16,10 +16,10 @@ import (
 type PoolPolicy struct {
 	Models []string `json:"models,omitempty" doc:"model names that mean this pool"`
 
-	AffinityIdleMS int64 `json:"affinity_idle_ms,omitempty" minimum:"1" maximum:"315360000000" doc:"idle time after which a binding lapses"`
-	RetentionMS    int64 `json:"retention_ms,omitempty" minimum:"1" maximum:"315360000000" doc:"idle time after which a session ends; also the life of a handle"`
-	MinStickMS     int64 `json:"min_stick_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a breaker moves no binding younger than this"`
-	MaxAgeMS       int64 `json:"max_age_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a binding older than this leaves an owner over its bound; 0 is never"`
+	AffinityIdleMS int64  `json:"affinity_idle_ms,omitempty" minimum:"1" maximum:"315360000000" doc:"idle time after which a binding lapses"`
+	RetentionMS    int64  `json:"retention_ms,omitempty" minimum:"1" maximum:"315360000000" doc:"idle time after which a session ends; also the life of a handle"`
+	MinStickMS     *int64 `json:"min_stick_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a breaker moves no binding younger than this; 0: of any age"`
+	MaxAgeMS       int64  `json:"max_age_ms,omitempty" minimum:"0" maximum:"315360000000" doc:"a binding older than this leaves an owner over its bound; 0 is never"`
 
 	Bound   *BoundPolicy   `json:"bound,omitempty"`
 	Ring    *RingPolicy    `json:"ring,omitempty"`
@@ -158,7 +158,7 @@ func (p *poolPolicy) applyRouting() {
 		}
 		r.Ring.CapPercent = g.CapPercent
 	}
-	r.MinStick = orMillis(p.MinStickMS, r.MinStick)
+	r.MinStick = orSomeMillis(p.MinStickMS, r.MinStick)
 	r.MaxAge = orMillis(p.MaxAgeMS, r.MaxAge)
 	r.Panic, r.Shed = p.Panic, p.Shed
 	r.Breaker, r.Probe, r.Ramp = p.Breaker.over(r.Breaker), p.Probe.over(r.Probe), p.Ramp.over(r.Ramp)

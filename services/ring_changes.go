@@ -57,6 +57,8 @@ func whyChanged(before, after *routing.Snapshot) []string {
 			why = append(why, fmt.Sprintf("%s joined at %s of weight %d", in.ID, ramped(in), in.Weight))
 		case old.Weight != in.Weight:
 			why = append(why, fmt.Sprintf("%s weighs %d instead of %d", in.ID, in.Weight, old.Weight))
+		case old.State != in.State:
+			why = append(why, fmt.Sprintf("%s is %s instead of %s, at %s", in.ID, in.State, old.State, ramped(in)))
 		case old.RampPercent != in.RampPercent:
 			why = append(why, fmt.Sprintf("%s ramped from %s to %s", in.ID, ramped(old), ramped(in)))
 		}

@@ -2,6 +2,8 @@ package services_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -23,7 +25,7 @@ func TestRingSaysWhatChangedIt(t *testing.T) {
 			moved++
 		}
 	}
-	if n := len(last); n < 2 || last[n-2] != "i0 weighs 300 instead of 100" || last[n-1] != "i3 left" {
+	if n := len(last); n < 2 || !slices.Contains(last, "i0 weighs 300 instead of 100") || last[n-1] != "i3 left" {
 		t.Fatalf("changes: %q\n%s", last, a.body)
 	}
 	if moved < 2 {
@@ -32,4 +34,16 @@ func TestRingSaysWhatChangedIt(t *testing.T) {
 	if a.str("members.0.instance") != "i0" || a.str("members.0.weight") != "300" || a.str("members.0.takes_new") != "true" {
 		t.Fatalf("members: %s", a.body)
 	}
+}
+
+// An instance that is shut for new sessions says so in the ring's changes.
+func TestRingSaysWhoWasShut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.worker("i1")
+	b.worker("i2")
+	b.call("POST", "/v1/instances/i1/cordon", "").want(200)
+	eventually(t, "the ring tells of it", func() bool {
+		return strings.Contains(string(b.call("GET", "/v1/ring", "").want(200).body), "i1 is cordoned instead of ready")
+	})
 }

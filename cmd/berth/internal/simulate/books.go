@@ -267,7 +267,7 @@ func (b *books) sample(e *engine) {
 	}
 	all, weights, waiting := 0.0, 0.0, 0
 	for _, in := range e.fleet {
-		if in.alive {
+		if in.measured() {
 			all += float64(in.running + len(in.waiting))
 			weights += in.effective()
 			waiting += len(in.waiting)
@@ -275,7 +275,7 @@ func (b *books) sample(e *engine) {
 	}
 	b.waitingMost = max(b.waitingMost, waiting)
 	for i, in := range e.fleet {
-		if !in.alive || weights == 0 {
+		if !in.measured() || weights == 0 {
 			continue
 		}
 		second := load{float64(in.running + len(in.waiting)), all * in.effective() / weights}
@@ -300,6 +300,10 @@ func (l *load) add(o load) {
 	l.own += o.own
 	l.fair += o.fair
 }
+
+// measured reports whether an instance has a fair share. One that is being emptied
+// has none.
+func (in *instance) measured() bool { return in.alive && in.state != routing.Draining }
 
 // effective is the weight in force. The ramp says nothing of who takes no new
 // sessions: what such an instance still serves is measured by its whole weight.

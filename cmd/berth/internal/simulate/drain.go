@@ -3,7 +3,9 @@ package simulate
 import (
 	"cmp"
 	"slices"
+	"time"
 
+	"berth/migrations"
 	"berth/routing"
 )
 
@@ -14,6 +16,10 @@ type drain struct {
 	window  int // of the event that began it
 	queue   []int32
 	allowed float64 // sessions that may go by now and did not
+
+	empty bool          // nobody is bound to it any more
+	since time.Duration // when that began
+	beats int           // heartbeats at rest since the last hint that names it was over
 }
 
 // beginDrain lets nobody new in. Without Berth there is nobody to move
@@ -57,7 +63,7 @@ func (e *engine) drain() (ended bool) {
 			return true // killed in the middle
 		}
 		e.drainSome(d, plan)
-		if len(d.queue) > 0 || d.in.running+len(d.in.waiting) > 0 {
+		if !e.safe(d) {
 			return false
 		}
 		d.in.state, d.in.alive = routing.Drained, false
@@ -68,6 +74,29 @@ func (e *engine) drain() (ended bool) {
 		return true
 	})
 	return ended
+}
+
+// safe reports whether an instance may be stopped, in the order of package migrations:
+// nobody is bound to it, old hints are over, and then two heartbeats say that nothing
+// runs. Without Berth there is nobody who waits for more than the turns under way.
+func (e *engine) safe(d *drain) bool {
+	resting := len(d.queue) == 0 && d.in.running+len(d.in.waiting) == 0
+	switch {
+	case !e.pol.binds():
+		return resting
+	case len(d.queue) > 0:
+		d.empty = false
+		return false
+	case !d.empty:
+		d.empty, d.since = true, e.now
+	}
+	if e.now-d.since < migrations.DefaultLongestHint || e.clock()%heartbeatEvery != 0 {
+		return false
+	}
+	if d.beats++; !resting {
+		d.beats = 0
+	}
+	return d.beats >= 2
 }
 
 func (e *engine) drainSome(d *drain, plan *placing) {

@@ -3,6 +3,7 @@ package simulate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -233,9 +234,12 @@ func parseWho(text string) (Who, error) {
 		return Who{Count: n}, nil
 	}
 	ids := strings.Split(text, ",")
-	for _, id := range ids {
-		if strings.TrimSpace(id) == "" {
+	for i, id := range ids {
+		switch {
+		case strings.TrimSpace(id) == "":
 			return Who{}, fmt.Errorf("%q names nobody: want ids, zone=Z, or how many", text)
+		case slices.Contains(ids[:i], id):
+			return Who{}, fmt.Errorf("%q names %s twice", text, id)
 		}
 	}
 	return Who{IDs: ids}, nil

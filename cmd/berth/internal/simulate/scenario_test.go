@@ -54,6 +54,7 @@ func TestBadEventsAreExplained(t *testing.T) {
 		"30s:add:1:2:3":    "3 arguments",
 		"30s:kill:":        "names nobody",
 		"30s:kill:i1,,i2":  "names nobody",
+		"30s:kill:i1,i1":   "names i1 twice",
 		"30s:slow:i1":      "want TIME:slow:WHO:FACTOR",
 		"30s:slow:i1:0":    "must be at least",
 		"30s:slow:i1:fast": "is no number",

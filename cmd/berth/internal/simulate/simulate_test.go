@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"berth/migrations"
 )
 
 // small is a pool of 12 with as many sessions an instance as the full size has
@@ -154,8 +156,11 @@ func TestDrainMovesAtItsPace(t *testing.T) {
 	}
 	// Each instance has a job's pace of its own.
 	least := time.Duration(e.Bound/2/20) * time.Second
-	if safe := time.Duration(e.SafeAfterMS) * time.Millisecond; safe < least*9/10 || safe > least*2 {
+	if safe := time.Duration(e.SafeAfterMS) * time.Millisecond; safe < least*9/10+migrations.DefaultLongestHint || safe > least*2+migrations.DefaultLongestHint {
 		t.Errorf("safe to stop after %v, want about %v for %d sessions at 20/s", safe, least, e.Bound)
+	}
+	if e := mustRun(t, with(t, small(), "2m:drain:i3")).Events[0]; e.SafeAfterMS < migrations.DefaultLongestHint.Milliseconds() {
+		t.Errorf("safe to stop after %d ms, while hints of before may still be used", e.SafeAfterMS)
 	}
 	// What a drain prewarms costs no prefill when the session comes.
 	cold := sc

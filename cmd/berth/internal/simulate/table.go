@@ -17,6 +17,9 @@ import (
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s on %d instances, %s after a warm-up of %s: %d turns; one unbounded shared cache would reuse %s of the prompts\n\n",
 		r.Workload, r.Instances, r.Duration, r.Warmup, r.Turns, figures.Percent(r.IdealHitRate))
+	if r.Refused > 0 {
+		fmt.Fprintf(w, "%d turns more found no instance that could serve them\n\n", r.Refused)
+	}
 	outcomes := append([]Outcome{r.Outcome}, r.Others...)
 	for _, part := range []func(*tabwriter.Writer){
 		func(t *tabwriter.Writer) { writePolicies(t, outcomes) },
