@@ -233,3 +233,21 @@ func newStandIns(o routing.RingOptions) (*standIns, error) {
 }
 
 func (s *standIns) key(hash uint64) string { return s.names[hash>>s.shift] }
+
+// rejoin takes an instance over from a live fleet.
+func (e *engine) rejoin(r *Replica) {
+	in := &instance{id: r.ID, zone: r.Zone, weight: r.Weight, room: cmp.Or(r.MaxRunning, max(1, e.sc.Worker.MaxRunning*r.Weight/100))}
+	e.enter(in, false)
+	in.health.percent = cmp.Or(r.RampPercent, 100)
+	if in.state = r.State; in.state == routing.Draining {
+		in.state = routing.Cordoned // its job is not played: it keeps what it has
+	}
+	switch in.state {
+	case routing.Suspect:
+		in.health.verdict = routing.HealthSuspect
+	case routing.Warming:
+		in.state, in.health.percent = routing.Ready, routing.RampQueued
+	case routing.Unknown, routing.Drained, routing.Down:
+		in.alive, in.health.verdict = false, routing.HealthDown
+	}
+}
