@@ -74,6 +74,8 @@ func (b *Bar) draw() {
 	b.bar = progressbar.NewOptions(total, append([]progressbar.Option{
 		progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.what),
 		progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
+		// The goroutine that would turn the spinner draws whenever it likes.
+		progressbar.OptionSetSpinnerChangeInterval(0),
 	}, b.options...)...)
 }
 
