@@ -203,13 +203,13 @@ func (c *climb) reweigh(weight int) {
 }
 
 // Reweigh is the percent of a weight that keeps in force what a percent of another one
-// was, as far as percents can tell: never more than all of it, and never less than one
-// where anything was.
+// was, as far as percents can tell: never more than was, nor than all of it. RampQueued
+// where that is less than one percent.
 func Reweigh(percent, from, to int) int {
-	if percent <= 0 || from <= 0 || to <= 0 {
+	if percent <= 0 || from <= 0 || to <= 0 || int64(percent)*int64(from) < int64(to) {
 		return RampQueued
 	}
-	return int(min(100, max(1, int64(percent)*int64(from)/int64(to))))
+	return int(min(100, int64(percent)*int64(from)/int64(to)))
 }
 
 // effective is the weight in force, in hundredths, of one that takes new sessions.

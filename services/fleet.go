@@ -315,10 +315,11 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 	if in.Override.Labels != nil {
 		labels = in.Override.Labels
 	}
+	percent := rampPercent(in)
 	return routing.Instance{
 		ID: in.ID, Incarnation: in.Incarnation, Address: in.Address, Scheme: in.Scheme,
 		Rank: in.Rank, Zone: in.Zone, Labels: labels, Registered: registered(in),
-		Weight: in.EffectiveWeight(), RampPercent: rampPercent(in), Returns: in.Returns, State: routingState(in), Breaker: routingBreaker(in.Breaker),
+		Weight: in.EffectiveWeight(), RampPercent: percent, Returns: in.Returns || percent < in.RampPercent && percent == routing.RampQueued, State: routingState(in), Breaker: routingBreaker(in.Breaker),
 		Load: routingLoad(in),
 	}
 }
