@@ -28,7 +28,10 @@ var (
 )
 
 // Describe is for prometheus.
-func (c *jobCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+func (c *jobCollector) Describe(ch chan<- *prometheus.Desc) {
+	describe(ch, jobSessionsDesc, jobBytesDesc, jobTokensDesc, jobPhaseDesc, jobEndedDesc,
+		jobHeldDesc, jobLeftDesc, jobBlockedDesc, jobOldestDesc, jobLastDesc)
+}
 
 // Collect is for prometheus.
 func (c *jobCollector) Collect(ch chan<- prometheus.Metric) {

@@ -42,9 +42,7 @@ type metrics struct {
 func newMetrics(s *Server) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_" + name, Help: help}, labels)
-		m.registry.MustRegister(c)
-		return c
+		return newCounter(m.registry, name, help, labels...)
 	}
 	decisions := counter("route_decisions_total", "Routes by the rule that decided them.", "reason")
 	for r := range m.routes {
@@ -80,6 +78,19 @@ func newMetrics(s *Server) *metrics {
 		}, func() float64 { return 1 }),
 	)
 	return m
+}
+
+func newCounter(registry prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_" + name, Help: help}, labels)
+	registry.MustRegister(c)
+	return c
+}
+
+// describe tells prometheus of metrics that a collector makes when it is asked.
+func describe(ch chan<- *prometheus.Desc, list ...*prometheus.Desc) {
+	for _, d := range list {
+		ch <- d
+	}
 }
 
 func (m *metrics) routed(out routed, took time.Duration) {
@@ -157,51 +168,4 @@ func (m *metrics) answered(r *http.Request, took time.Duration) {
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-}
-
-// fleetCollector shows the image of the fleet at the moment it is asked.
-type fleetCollector struct{ s *Server }
-
-var (
-	instancesDesc = prometheus.NewDesc("berth_instances", "Instances by state.", []string{"pool", "state"}, nil)
-	loadDesc      = prometheus.NewDesc("berth_instance_load", "Requests running and waiting.", []string{"pool", "instance"}, nil)
-	beatDesc      = prometheus.NewDesc("berth_instance_heartbeat_age_seconds", "Time since the last heartbeat.", []string{"pool", "instance"}, nil)
-	breakerDesc   = prometheus.NewDesc("berth_instance_breaker", "1 for an instance whose breaker is not closed, by state.", []string{"pool", "instance", "state"}, nil)
-	rampDesc      = prometheus.NewDesc("berth_instance_ramp", "Part of its weight that an instance has in force, 0 to 1.", []string{"pool", "instance"}, nil)
-	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space that the last change of the ring moved.", []string{"pool"}, nil)
-	rebuildsDesc  = prometheus.NewDesc("berth_ring_rebuilds_total", "Times that this process built another ring of the pool.", []string{"pool"}, nil)
-	ringDesc      = prometheus.NewDesc("berth_ring_members", "Members of a pool's ring.", []string{"pool"}, nil)
-)
-
-// Describe is for prometheus.
-func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect is for prometheus.
-func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
-	image := c.s.fleet.now()
-	states := map[[2]string]int{}
-	for i := range image.view.Instances {
-		in := &image.view.Instances[i]
-		states[[2]string{in.Pool, stateName(in)}]++
-		load := float64(in.LastBeat.Running + in.LastBeat.Waiting)
-		ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, load, in.Pool, in.ID)
-		r := routingInstance(in)
-		ch <- prometheus.MustNewConstMetric(rampDesc, prometheus.GaugeValue, float64(percentInForce(&r))/100, in.Pool, in.ID)
-		if in.Breaker != statestore.BreakerClosed {
-			ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, 1, in.Pool, in.ID, r.Breaker.String())
-		}
-		if age := image.millisSince(in.BeatAt); age != nil {
-			ch <- prometheus.MustNewConstMetric(beatDesc, prometheus.GaugeValue, float64(*age)/1000, in.Pool, in.ID)
-		}
-	}
-	for k, n := range states {
-		ch <- prometheus.MustNewConstMetric(instancesDesc, prometheus.GaugeValue, float64(n), k[0], k[1])
-	}
-	for name, p := range image.pools {
-		ch <- prometheus.MustNewConstMetric(ringDesc, prometheus.GaugeValue, float64(p.snapshot.Ring().Len()), name)
-		ch <- prometheus.MustNewConstMetric(rebuildsDesc, prometheus.CounterValue, float64(p.rebuilds), name)
-		if n := len(p.changes); n > 0 {
-			ch <- prometheus.MustNewConstMetric(movedDesc, prometheus.GaugeValue, p.changes[n-1].Moved, name)
-		}
-	}
 }

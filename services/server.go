@@ -132,17 +132,18 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, store: o.Store, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
-		fleet: newFleet(o.Store), wakeups: newWakeups(), tallies: newTallies(), trials: newTrials(o.Process), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
-		looks: newTaskLooks(o.TaskLease),
-		beats: &beatCounter{store: o.Store}, failures: newFailureLogs(),
+		options: o, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
+		wakeups: newWakeups(), tallies: newTallies(), trials: newTrials(o.Process), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
+		looks: newTaskLooks(o.TaskLease), failures: newFailureLogs(),
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
-	if s.bindings, err = newBindings(o.Store, o); err != nil {
+	s.metrics = newMetrics(s)
+	s.store = newStoreMeter(o.Store, s.metrics.registry)
+	s.fleet, s.beats = newFleet(s.store), &beatCounter{store: s.store}
+	if s.bindings, err = newBindings(s.store, o); err != nil {
 		return nil, fmt.Errorf("make the binding cache: %w", err)
 	}
-	s.metrics = newMetrics(s)
-	s.jobs = migrations.New(o.Store, s.migrationOptions())
+	s.jobs = migrations.New(s.store, s.migrationOptions())
 	s.mount()
 	return s, nil
 }
