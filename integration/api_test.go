@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // api speaks plain HTTP with one berth. Its calls return errors, so that they can
@@ -23,7 +24,7 @@ func (b *berth) api() api { return api{url: b.url} }
 
 // callers keeps enough connections for parallel tests.
 var callers = &http.Client{
-	Transport:     &http.Transport{MaxIdleConnsPerHost: 64},
+	Transport:     &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}, // less than servers wait
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
