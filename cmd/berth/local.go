@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"time"
 
 	"berth/services"
 	"berth/statestore"
@@ -73,7 +72,7 @@ func serveOn(ctx context.Context, listen string, h http.Handler) (addr string, s
 	if err != nil {
 		return "", nil, fmt.Errorf("listen: %w", err)
 	}
-	web := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{Handler: h, ReadHeaderTimeout: idleTime}
 	done := make(chan error, 1)
 	go func() { done <- web.Serve(listener) }()
 	return listener.Addr().String(), func() error {

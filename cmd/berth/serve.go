@@ -197,6 +197,12 @@ func (c *serveCmd) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
+// idleTime is how long a connection may wait for a request. The first one is waited for
+// as long as the next: clients dial in reserve, and use what they dialled when the
+// server may be about to end it. It is longer than the 90 s after which most clients
+// let go of a connection themselves.
+const idleTime = 2 * time.Minute
+
 func (c *serveCmd) url(addr net.Addr) string {
 	scheme := "http"
 	if c.TLSCert != "" {
@@ -215,7 +221,7 @@ func (c *serveCmd) serve(ctx context.Context, server *services.Server, listener 
 	// HTTP: a request line or a header that cannot be parsed (a URL with a broken
 	// escape, say), a missing Host, and headers beyond this limit.
 	web := &http.Server{
-		Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: server.Handler(), ReadHeaderTimeout: idleTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: 2 * services.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() { done <- web.Serve(listener) }()
