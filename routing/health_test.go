@@ -329,6 +329,19 @@ func TestANewHolderTrustsWhatIsStored(t *testing.T) {
 	}
 }
 
+// Whoever was down stays so for a new holder of the lease that hears nothing of it: what
+// is silent for less long than it takes to be down was so for longer.
+func TestTheDeadStayDownForANewHolder(t *testing.T) {
+	t.Parallel()
+	w := newWard(t, 2)
+	w.fleet[0].Stored = HealthDown
+	w.watch.Holds(7)
+	for range 40 {
+		w.rounds(1, 1).is(HealthDown, Healthy)
+	}
+	w.rounds(1, 0, 1).is(Healthy, Healthy)
+}
+
 // T20 and R18: another boot begins anew, whatever the last one was.
 func TestAnotherBootBeginsAnew(t *testing.T) {
 	t.Parallel()

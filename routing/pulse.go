@@ -93,6 +93,9 @@ func (w *Watch) judgeSilence(p *pulse) Health {
 // conclude joins what speaks against a boot with what was said of it before.
 func (w *Watch) conclude(p *pulse, spared bool) Health {
 	verdict := w.judge(p, spared)
+	if verdict != Healthy && !p.heard && !p.lived {
+		verdict = max(verdict, p.said) // silence is no reason to think better of it
+	}
 	if verdict == Healthy && p.said != Healthy {
 		verdict = w.comesBack(p, spared)
 	} else {

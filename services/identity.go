@@ -89,7 +89,7 @@ func query(r *http.Request) (parameters, error) {
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return parameters{}, newProblem("malformed", "the query cannot be read")
+		return parameters{parsed: values}, newProblem("malformed", "the query cannot be read") // with what can be
 	}
 	return parameters{parsed: values}, nil
 }

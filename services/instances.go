@@ -279,6 +279,11 @@ func (s *Server) speaker(ctx context.Context, id, incarnation string) (statestor
 	if err := p.allowInstance(id); err != nil {
 		return statestore.Owner{}, err
 	}
+	if in := s.fleet.now().instances[id]; in != nil {
+		if err := p.allowPool(in.Pool); err != nil {
+			return statestore.Owner{}, err
+		}
+	}
 	if incarnation == "" {
 		return statestore.Owner{}, invalid("incarnation", "is needed: it comes from the registration")
 	}

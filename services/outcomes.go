@@ -42,7 +42,8 @@ const bindsAtOnce = 32
 // sessions that have no stored turns to whoever served them. A report with a
 // malformed session id is refused before anything of it counts.
 func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcomesOutput, error) {
-	if _, err := require(ctx, RoleGateway, RoleWorker); err != nil {
+	p, err := require(ctx, RoleGateway, RoleWorker)
+	if err != nil {
 		return nil, err
 	}
 	keys := make([]statestore.SessionKey, len(in.Body.Outcomes))
@@ -53,7 +54,6 @@ func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcom
 		if err := statestore.ValidateSessionID(o.Session); err != nil {
 			return nil, badID(fmt.Sprintf("body.outcomes[%d].session", i), err)
 		}
-		var err error
 		if keys[i], err = s.keyFor(ctx, o.Session); err != nil {
 			return nil, err
 		}
@@ -66,8 +66,8 @@ func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcom
 		o := &in.Body.Outcomes[i]
 		s.metrics.outcome(Result(o.Result))
 		instance := image.instances[o.Instance]
-		if instance == nil {
-			continue
+		if instance == nil || p.allowPool(instance.Pool) != nil {
+			continue // another pool's instance is none for this caller
 		}
 		s.tallies.outcome(instance.Owner(), outcomeOf(o.Result).WithStatus(o.Status))
 		s.metrics.usage(parseUsage(o.Usage, instance.ReportsCached))

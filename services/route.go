@@ -52,10 +52,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 // answerRoute decides.
 func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, error) {
 	values, err := query(r)
-	if err != nil {
-		return routed{}, routeQuery{}, err
-	}
 	q := routeQuery{always2xx: values.Get("status") == "always2xx"}
+	if err != nil {
+		return routed{}, q, err
+	}
 	if err := checkHeaders(r); err != nil {
 		return routed{}, q, err
 	}

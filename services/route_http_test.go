@@ -131,6 +131,8 @@ func TestAlways2xxSaysWhatItWouldHaveBeen(t *testing.T) {
 		{"nobody eligible", gw.route("s", "&status=always2xx&exclude=i1"), "503"},
 		{"a pool never seen", gw.route("s", "&status=always2xx&pool=none"), "404"},
 		{"a malformed id", gw.route("%00", "&status=always2xx"), "400"},
+		{"a broken escape", gw.route("%zz", "&status=always2xx"), "400"},
+		{"a semicolon", gw.route("a;b", "&status=always2xx"), "400"},
 		{"a bad exclude", gw.route("s", "&status=always2xx&exclude=i1:maybe"), "400"},
 		{"no token", b.route("s", "&status=always2xx"), "401"},
 	}

@@ -328,3 +328,29 @@ func TestTokenFilesThatMakeNoSenseAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// A token of one pool changes nothing of the instances of another: its reports shut none,
+// and it neither beats nor leaves for one, with the right incarnation either.
+func TestATokenOfOnePoolLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	narrow := func(name string, role services.Role) services.Token {
+		return services.Token{Name: name, Roles: []services.Role{role}, Pools: []string{"pa"}}
+	}
+	b := setupTokens(t, workers, gateway, operator, narrow("narrow-gateway", services.RoleGateway), narrow("narrow-worker", services.RoleWorker))
+	other := b.as("worker").worker("b1", `"pool":"pb"`)
+	b.as("worker").worker("a1", `"pool":"pa"`)
+	report := `{"outcomes":[` + strings.Repeat(`{"instance":"b1","result":"connect"},`, 3) + `{"instance":"a1","result":"connect"}]}`
+	beat := fmt.Sprintf(`{"incarnation":%q,"running":0,"waiting":0}`, other.incarnation)
+	b.as("narrow-worker").call("POST", "/v1/instances/b1/heartbeat", beat).refused(403, "forbidden")
+	b.as("narrow-worker").call("DELETE", "/v1/instances/b1", "", "X-Berth-Incarnation: "+other.incarnation).refused(403, "forbidden")
+	breaker := func(id string) string {
+		return b.as("operator").call("GET", "/v1/instances/"+id, "").want(200).str("breaker")
+	}
+	eventually(t, "its reports open the breaker in its own pool", func() bool {
+		b.as("narrow-gateway").call("POST", "/v1/outcomes", report).want(202)
+		return breaker("a1") != ""
+	})
+	if got := breaker("b1"); got != "" {
+		t.Errorf("a token of another pool made the breaker %s", got)
+	}
+}
