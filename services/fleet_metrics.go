@@ -17,23 +17,29 @@ var (
 	rampDesc      = prometheus.NewDesc("berth_instance_ramp", "Part of its weight that an instance has in force, 0 to 1.", []string{"pool", "instance"}, nil)
 	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space that the last change of the ring moved.", []string{"pool"}, nil)
 	rebuildsDesc  = prometheus.NewDesc("berth_ring_rebuilds_total", "Times that this process built another ring of the pool.", []string{"pool"}, nil)
+	pointsDesc    = prometheus.NewDesc("berth_ring_points", "Points of a pool's ring, of all its members together.", []string{"pool"}, nil)
+	sessionsDesc  = prometheus.NewDesc("berth_instance_sessions", "Sessions bound to an instance, lapsed ones included, as counted at most 30 s ago. Only the process that holds the health lease shows them.", []string{"pool", "instance"}, nil)
 	ringDesc      = prometheus.NewDesc("berth_ring_members", "Members of a pool's ring.", []string{"pool"}, nil)
 )
 
 // Describe is for prometheus.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, instancesDesc, loadDesc, beatDesc, breakerDesc, rampDesc, movedDesc, rebuildsDesc, ringDesc)
+	describe(ch, instancesDesc, loadDesc, beatDesc, breakerDesc, rampDesc, sessionsDesc, movedDesc, rebuildsDesc, ringDesc, pointsDesc)
 }
 
 // Collect is for prometheus.
 func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
-	image := c.s.fleet.now()
+	image, sessions := c.s.fleet.now(), c.s.sessions.counts()
 	states := map[[2]string]int{}
 	for i := range image.view.Instances {
 		in := &image.view.Instances[i]
 		states[[2]string{in.Pool, stateName(in)}]++
 		load := float64(in.LastBeat.Running + in.LastBeat.Waiting)
 		ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, load, in.Pool, in.ID)
+		if sessions != nil {
+			n := sessions[statestore.InstanceName{Pool: in.Pool, Instance: in.ID}]
+			ch <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), in.Pool, in.ID)
+		}
 		r := routingInstance(in)
 		ch <- prometheus.MustNewConstMetric(rampDesc, prometheus.GaugeValue, float64(percentInForce(&r))/100, in.Pool, in.ID)
 		if in.Breaker != statestore.BreakerClosed {
@@ -47,7 +53,12 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(instancesDesc, prometheus.GaugeValue, float64(n), k[0], k[1])
 	}
 	for name, p := range image.pools {
-		ch <- prometheus.MustNewConstMetric(ringDesc, prometheus.GaugeValue, float64(p.snapshot.Ring().Len()), name)
+		ring, points := p.snapshot.Ring(), 0
+		for m := range ring.Len() {
+			points += ring.Points(ring.ID(m))
+		}
+		ch <- prometheus.MustNewConstMetric(ringDesc, prometheus.GaugeValue, float64(ring.Len()), name)
+		ch <- prometheus.MustNewConstMetric(pointsDesc, prometheus.GaugeValue, float64(points), name)
 		ch <- prometheus.MustNewConstMetric(rebuildsDesc, prometheus.CounterValue, float64(p.rebuilds), name)
 		if n := len(p.changes); n > 0 {
 			ch <- prometheus.MustNewConstMetric(movedDesc, prometheus.GaugeValue, p.changes[n-1].Moved, name)

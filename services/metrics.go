@@ -23,6 +23,7 @@ type metrics struct {
 	routeTime prometheus.Histogram
 	jumps     prometheus.Counter
 	degraded  *prometheus.CounterVec
+	knewLess  *degraded
 	refusals  *prometheus.CounterVec
 	handles   *prometheus.CounterVec
 	reports   *prometheus.CounterVec
@@ -40,7 +41,7 @@ type metrics struct {
 }
 
 func newMetrics(s *Server) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
+	m := &metrics{registry: prometheus.NewRegistry(), knewLess: newDegraded()}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return newCounter(m.registry, name, help, labels...)
 	}
@@ -71,7 +72,7 @@ func newMetrics(s *Server) *metrics {
 	m.unknown = counter("kv_requests_unknown_total", "Requests whose usage did not tell what was cached.").WithLabelValues()
 	m.registry.MustRegister(
 		m.routeTime, m.calls, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&fleetCollector{s: s}, &jobCollector{s: s},
+		m.knewLess, &fleetCollector{s: s}, &jobCollector{s: s},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "berth_build_info", Help: "Version of this process.",
 			ConstLabels: prometheus.Labels{"version": s.options.Version, "go": runtime.Version()},
@@ -101,6 +102,8 @@ func (m *metrics) routed(out routed, took time.Duration) {
 	}
 	if out.degraded != "" {
 		m.degraded.WithLabelValues(out.degraded).Inc()
+		now := time.Now()
+		m.knewLess.routes[out.degraded].add(now.Add(-took), now)
 	}
 }
 

@@ -105,11 +105,13 @@ type Server struct {
 	beats    *beatCounter
 	gone     *goneWatch
 	failures failureLogs
+	sessions sessionStatistics
 	tagKey   [sha256.Size]byte
 
-	router   *chi.Mux
-	api      huma.API
-	stopping atomic.Bool
+	router      *chi.Mux
+	api         huma.API
+	stopping    atomic.Bool
+	holdsHealth atomic.Bool // the health lease, as of the last round
 }
 
 // New makes a server. It asks the store for the keys that sign handles, and
@@ -138,7 +140,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	s.metrics = newMetrics(s)
-	s.store = newStoreMeter(o.Store, s.metrics.registry)
+	s.store = newStoreMeter(o.Store, s.metrics.registry, &s.metrics.knewLess.store)
 	s.fleet, s.beats = newFleet(s.store), &beatCounter{store: s.store}
 	if s.bindings, err = newBindings(s.store, o); err != nil {
 		return nil, fmt.Errorf("make the binding cache: %w", err)
@@ -162,6 +164,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return s.follow(ctx) })
 	group.Go(func() error { return s.watchHealth(ctx) })
+	group.Go(func() error { return s.countSessions(ctx) })
 	group.Go(func() error { return s.tell(ctx) })
 	group.Go(func() error { return s.sweep(ctx) })
 	group.Go(func() error { return s.jobs.Run(ctx) })

@@ -27,6 +27,7 @@ type bundle struct {
 	store  statestore.Store
 	server *services.Server
 	url    string
+	client http.Client
 	logs   *safeBuffer
 	token  string // sent with every call, if not empty
 	stop   func() // ends the server, not the store
@@ -62,6 +63,23 @@ func openStoreIn(t testing.TB, path string, o boltstore.Options) statestore.Stor
 // setupOn starts another process, so to say, on the same store.
 func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 	t.Helper()
+	b := start(t, store, options...)
+	web := httptest.NewServer(b.server.Handler())
+	stop := b.stop
+	b.stop = sync.OnceFunc(func() {
+		b.server.Stop()
+		web.Close()
+		stop()
+	})
+	t.Cleanup(b.stop)
+	b.url, b.client.Transport = web.URL, nil
+	return b
+}
+
+// start starts a server that is reached without a network: a connection would be
+// something outside of a bubble of virtual time.
+func start(t testing.TB, store statestore.Store, options ...option) *bundle {
+	t.Helper()
 	b := &bundle{t: t, store: store, logs: new(safeBuffer)}
 	o := services.Options{
 		Store: store, Process: fmt.Sprintf("%s-%d", t.Name(), processes.Add(1)), Version: "test",
@@ -82,18 +100,24 @@ func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	web := httptest.NewServer(server.Handler())
 	b.stop = sync.OnceFunc(func() {
-		server.Stop()
-		web.Close()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(b.stop)
-	b.server, b.url = server, web.URL
+	b.server, b.client.Transport = server, direct{server.Handler()}
 	return b
+}
+
+// direct hands requests to a handler.
+type direct struct{ handler http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	d.handler.ServeHTTP(w, r)
+	return w.Result(), nil
 }
 
 // processes numbers the servers, which share leases by their names.
@@ -131,7 +155,7 @@ func (b *bundle) call(method, path, body string, headers ...string) answer {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header[name] = []string{value} // as it stands
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := b.client.Do(req)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -51,7 +51,9 @@ func (m *storeMeter) SetOverride(ctx context.Context, id string, o statestore.Ov
 }
 
 func (m *storeMeter) FleetView(ctx context.Context) (view statestore.FleetView, err error) {
-	defer m.took(callFleetView, time.Now(), &err)
+	began := time.Now()
+	defer func() { m.away.took(began, time.Now(), err) }()
+	defer m.took(callFleetView, began, &err)
 	return m.store.FleetView(ctx)
 }
 

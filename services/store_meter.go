@@ -124,10 +124,11 @@ type storeMeter struct {
 	store statestore.Store
 	times [len(storeCalls)]prometheus.Observer // looked up once
 	fails *prometheus.CounterVec               // by call and error
+	away  *outages                             // of the registry
 }
 
-func newStoreMeter(store statestore.Store, registry prometheus.Registerer) *storeMeter {
-	m := &storeMeter{store: store, fails: newCounter(registry, "store_errors_total",
+func newStoreMeter(store statestore.Store, registry prometheus.Registerer, away *outages) *storeMeter {
+	m := &storeMeter{store: store, away: away, fails: newCounter(registry, "store_errors_total",
 		"Store calls that were not answered, by call and error; canceled ones are those whose caller went away first. A refusal, such as not_owner, is an answer and no error.",
 		"call", "error")}
 	times := prometheus.NewHistogramVec(prometheus.HistogramOpts{

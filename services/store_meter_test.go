@@ -52,7 +52,7 @@ func TestEveryStoreCallIsMeasuredUnderItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	meter := newStoreMeter(store, registry)
+	meter := newStoreMeter(store, registry, new(outages))
 	want := map[string]float64{}
 	for method := range reflect.TypeFor[statestore.Store]().Methods() {
 		if method.Name == "Close" {
@@ -104,7 +104,7 @@ func callWithZeros(t *testing.T, method reflect.Value) {
 func TestASequenceIsMeasuredUntilItBegins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		m := newStoreMeter(nil, registry)
+		m := newStoreMeter(nil, registry, nil)
 		pages := func(turns int, end error) iter.Seq2[int, error] {
 			return func(yield func(int, error) bool) {
 				time.Sleep(time.Second)
@@ -172,7 +172,7 @@ func TestWhatIsAnErrorOfTheStore(t *testing.T) {
 
 // The meter is beside calls of tens of microseconds and more.
 func BenchmarkStoreMeter(b *testing.B) {
-	m := newStoreMeter(nil, prometheus.NewRegistry())
+	m := newStoreMeter(nil, prometheus.NewRegistry(), nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		func() (err error) {

@@ -52,7 +52,9 @@ func (s *Server) newWarden() *warden {
 func (s *Server) watchHealth(ctx context.Context) error {
 	w := s.newWarden()
 	for pause(ctx, healthEvery) {
-		if err := w.round(ctx); err != nil && ctx.Err() == nil {
+		err := w.round(ctx)
+		s.holdsHealth.Store(err == nil)
+		if err != nil && ctx.Err() == nil {
 			w.watch.Miss(w.now())
 			var held *statestore.LeaseHeldError
 			if !errors.As(err, &held) {
