@@ -32,6 +32,7 @@ type metrics struct {
 	recovers  *prometheus.CounterVec
 	claims    *prometheus.CounterVec
 	lost      prometheus.Counter
+	losses    *losses
 	removed   prometheus.Counter
 	stalls    prometheus.Counter
 	prompted  prometheus.Counter
@@ -65,6 +66,10 @@ func newMetrics(s *Server) *metrics {
 	m.recovers = counter("recoveries_total", "Recoveries by mode and plan.", "mode", "plan")
 	m.claims = counter("cross_instance_jumps_total", "Sessions taken over, by cause.", "cause")
 	m.lost = counter("lost_versions_accepted_total", "Versions whose loss a claimant accepted.").WithLabelValues()
+	m.losses = newLosses(
+		counter("lost_versions_detected_total", "Versions (accepted writes) that the store was found to have lost: from the newest it holds of a session to the newest that a caller was promised, when the caller is told store_behind. What is told of one loss again counts once in a process.").WithLabelValues(),
+		counter("lost_versions_repaired_total", "Those of the versions detected by this process that are back: the write that made the newest of them was accepted again, or is what a later accepted write stands on.").WithLabelValues(),
+	)
 	m.removed = counter("instances_removed_total", "Instances that this process removed since they were gone for long.").WithLabelValues()
 	m.stalls = counter("self_stalls_total", "Times that this process found itself or the store stalled, or suspected itself because most leases lapsed at once.").WithLabelValues()
 	m.prompted = counter("kv_tokens_prompted_total", "Prompt tokens of requests that told what was cached.").WithLabelValues()

@@ -66,6 +66,7 @@ func (s *Server) recoverSession(ctx context.Context, in *recoverInput) (*huma.St
 	}
 	if lost == nil && !(rc.mode == "claim" && in.Body.AcceptLost) {
 		if err := reading.Check(rc.presented, rc.have); err != nil {
+			s.metrics.losses.refused(rc.digest, err, rc.presented, rc.have)
 			return nil, err
 		}
 	}
@@ -158,7 +159,11 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 		err = s.claimRefused(rc, stale)
 	}
 	if err != nil {
+		s.metrics.losses.refused(rc.digest, err, rc.presented, rc.have)
 		return claimed, fmt.Errorf("claim session %s: %w", s.tag(rc.digest), err)
+	}
+	if claimed.Lost != nil {
+		s.metrics.losses.accepted(rc.digest)
 	}
 	if claimed.Changed {
 		s.bindings.forget(rc.digest)

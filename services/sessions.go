@@ -115,11 +115,12 @@ func (s *Server) finishSession(ctx context.Context, in *finishInput) (*finishOut
 	if err != nil {
 		return nil, err
 	}
-	policy := s.policyOf(key.Pool)
+	policy, presented := s.policyOf(key.Pool), h.Presented(by.Instance)
 	receipt, err := s.store.Finish(ctx, statestore.Finish{
-		Key: key, By: by, Handle: h.Presented(by.Instance), Lifetimes: policy.lifetimes, Require: policy.require,
+		Key: key, By: by, Handle: presented, Lifetimes: policy.lifetimes, Require: policy.require,
 	})
 	if err != nil {
+		s.metrics.losses.refused(key.Digest(), err, &presented, nil)
 		return nil, fmt.Errorf("finish session %s: %w", s.tag(key.Digest()), err)
 	}
 	s.bindings.forget(key.Digest())
@@ -192,6 +193,7 @@ func (s *Server) end(ctx context.Context, d statestore.Delete) (statestore.Ended
 	ended, err := s.store.Delete(ctx, d)
 	var undurable *statestore.NotDurableError
 	if err != nil && !errors.As(err, &undurable) {
+		s.metrics.losses.refused(d.Key.Digest(), err, d.Handle, nil)
 		return ended, 0, fmt.Errorf("delete session %s: %w", s.tag(d.Key.Digest()), err)
 	}
 	s.bindings.forget(d.Key.Digest())

@@ -208,6 +208,7 @@ func (s *Server) wrote(ctx context.Context, w *write, r statestore.Receipt, err 
 		return nil, s.writeRefused(w, err)
 	}
 	s.metrics.appended(r)
+	s.metrics.losses.wrote(w.digest, statestore.DigestOp(w.body.Op), w.presented.Floor)
 	s.bindings.wrote(w.digest, r, w.by)
 	s.tallies.wrote(w.by)
 	if w.kv != nil {
@@ -230,6 +231,7 @@ func (s *Server) wrote(ctx context.Context, w *write, r statestore.Receipt, err 
 
 // writeRefused adds to a refusal what only this call knows.
 func (s *Server) writeRefused(w *write, err error) error {
+	s.metrics.losses.refused(w.digest, err, &w.presented, nil)
 	p := s.problem(err)
 	switch p.Code {
 	case "outcome_unknown", "not_durable", "store_unavailable":
