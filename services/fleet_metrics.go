@@ -17,6 +17,8 @@ var (
 	rampDesc      = prometheus.NewDesc("berth_instance_ramp", "Part of its weight that an instance has in force, 0 to 1.", []string{"pool", "instance"}, nil)
 	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space that the last change of the ring moved.", []string{"pool"}, nil)
 	rebuildsDesc  = prometheus.NewDesc("berth_ring_rebuilds_total", "Times that this process built another ring of the pool.", []string{"pool"}, nil)
+	promptedDesc  = prometheus.NewDesc("berth_instance_kv_tokens_prompted_total", "Tokens that the engine of an instance looked up in its KV cache since it started, as its heartbeats tell (prefix_queries). Every process shows the same.", []string{"pool", "instance"}, nil)
+	cachedDesc    = prometheus.NewDesc("berth_instance_kv_tokens_cached_total", "Those of the tokens looked up that the engine found in its KV cache (prefix_hits). Every process shows the same.", []string{"pool", "instance"}, nil)
 	pointsDesc    = prometheus.NewDesc("berth_ring_points", "Points of a pool's ring, of all its members together.", []string{"pool"}, nil)
 	sessionsDesc  = prometheus.NewDesc("berth_instance_sessions", "Sessions bound to an instance, lapsed ones included, as counted at most 30 s ago. Only the process that holds the health lease shows them.", []string{"pool", "instance"}, nil)
 	ringDesc      = prometheus.NewDesc("berth_ring_members", "Members of a pool's ring.", []string{"pool"}, nil)
@@ -24,7 +26,7 @@ var (
 
 // Describe is for prometheus.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, instancesDesc, loadDesc, beatDesc, breakerDesc, rampDesc, sessionsDesc, movedDesc, rebuildsDesc, ringDesc, pointsDesc)
+	describe(ch, instancesDesc, loadDesc, beatDesc, breakerDesc, rampDesc, sessionsDesc, promptedDesc, cachedDesc, movedDesc, rebuildsDesc, ringDesc, pointsDesc)
 }
 
 // Collect is for prometheus.
@@ -39,6 +41,10 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		if sessions != nil {
 			n := sessions[statestore.InstanceName{Pool: in.Pool, Instance: in.ID}]
 			ch <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), in.Pool, in.ID)
+		}
+		if tellsPrefixes(in) {
+			ch <- prometheus.MustNewConstMetric(promptedDesc, prometheus.CounterValue, float64(in.LastBeat.PrefixQueries), in.Pool, in.ID)
+			ch <- prometheus.MustNewConstMetric(cachedDesc, prometheus.CounterValue, float64(in.LastBeat.PrefixHits), in.Pool, in.ID)
 		}
 		r := routingInstance(in)
 		ch <- prometheus.MustNewConstMetric(rampDesc, prometheus.GaugeValue, float64(percentInForce(&r))/100, in.Pool, in.ID)

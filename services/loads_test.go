@@ -98,6 +98,13 @@ func TestALoadThatFailsNeverLooksWhole(t *testing.T) {
 					t.Fatalf("%v, %d lines, the last %.200s", err, len(lines), lines[len(lines)-1])
 				}
 			}
+			end := "failed"
+			if errors.Is(tc.err, statestore.ErrChanged) {
+				end = "changed"
+			}
+			if n := b.metric(`berth_loads_total{end="` + end + `"}`); n != 1 || b.metric(`berth_loads_total{end="whole"}`) != 0 {
+				t.Errorf("%v loads %s", n, end)
+			}
 			if strings.Contains(b.logs.String(), "xxxx") {
 				t.Error("the log tells what was said")
 			}

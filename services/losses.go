@@ -87,8 +87,8 @@ func (l *losses) saw(d statestore.SessionDigest, newest statestore.Floor, have u
 		missing = newest.Version - have
 	}
 	if !again && len(l.open) >= lossLimit {
-		for any := range l.open {
-			delete(l.open, any)
+		for other := range l.open {
+			delete(l.open, other)
 			break
 		}
 	}

@@ -65,7 +65,9 @@ func TestMetricsOfALossThatIsAccepted(t *testing.T) {
 	h := l.call("GET", "/route?session=s&exclude="+l.owner.id, "", "X-Berth-Handle: "+l.lost).want(200).str("handle")
 	behind(t, "claim", l.other.recover("s", h, "claim"))
 	l.moved("berth_lost_versions_accepted_total", 2, func() {
-		h = l.other.recover("s", h, "claim", `"accept_lost":true`).want(200).str("handle")
+		l.moved(`berth_cross_instance_jumps_total{cause="lost"}`, 1, func() {
+			h = l.other.recover("s", h, "claim", `"accept_lost":true`).want(200).str("handle")
+		})
 	})
 	l.other.append("s", l.writes[1].op, h, l.writes[1].value).want(200)
 	if n, m := l.metric(detected), l.metric(repaired); n != 2 || m != 0 {

@@ -29,6 +29,8 @@ type metrics struct {
 	reports   *prometheus.CounterVec
 	outcomes  *prometheus.CounterVec
 	appends   *prometheus.CounterVec
+	turns     prometheus.Counter
+	loads     *prometheus.CounterVec
 	recovers  *prometheus.CounterVec
 	claims    *prometheus.CounterVec
 	lost      prometheus.Counter
@@ -64,7 +66,9 @@ func newMetrics(s *Server) *metrics {
 	m.outcomes = counter("outcomes_total", "Reported outcomes of requests.", "result")
 	m.appends = counter("appends_total", "Accepted writes to a context; duplicate ones were known already.", "duplicate")
 	m.recovers = counter("recoveries_total", "Recoveries by mode and plan.", "mode", "plan")
-	m.claims = counter("cross_instance_jumps_total", "Sessions taken over, by cause.", "cause")
+	m.turns = counter("turns_total", "Turns that accepted appends added; a repeated op and a replace add none.").WithLabelValues()
+	m.loads = counter("loads_total", "Loads of a session that began to be answered, by how they ended: whole, changed (the context was rewritten meanwhile) or failed (the store did, or the reader went away).", "end")
+	m.claims = counter("cross_instance_jumps_total", "Sessions taken over by another instance than the one that served them last, by cause: failover (the owner was gone, down or another boot), released (it had none), rerouted (it was there, and a route named another) or lost (with an accepted loss). Planned moves are in berth_job_sessions_total.", "cause")
 	m.lost = counter("lost_versions_accepted_total", "Versions whose loss a claimant accepted.").WithLabelValues()
 	m.losses = newLosses(
 		counter("lost_versions_detected_total", "Versions (accepted writes) that the store was found to have lost: from the newest it holds of a session to the newest that a caller was promised, when the caller is told store_behind. What is told of one loss again counts once in a process.").WithLabelValues(),
@@ -72,8 +76,8 @@ func newMetrics(s *Server) *metrics {
 	)
 	m.removed = counter("instances_removed_total", "Instances that this process removed since they were gone for long.").WithLabelValues()
 	m.stalls = counter("self_stalls_total", "Times that this process found itself or the store stalled, or suspected itself because most leases lapsed at once.").WithLabelValues()
-	m.prompted = counter("kv_tokens_prompted_total", "Prompt tokens of requests that told what was cached.").WithLabelValues()
-	m.cached = counter("kv_tokens_cached_total", "Prompt tokens found in a KV cache.").WithLabelValues()
+	m.prompted = counter("kv_tokens_prompted_total", "Prompt tokens of requests whose usage told what was cached, but for those of instances whose heartbeats tell (berth_instance_kv_tokens_prompted_total).").WithLabelValues()
+	m.cached = counter("kv_tokens_cached_total", "Those of the prompted tokens that were found in a KV cache.").WithLabelValues()
 	m.unknown = counter("kv_requests_unknown_total", "Requests whose usage did not tell what was cached.").WithLabelValues()
 	m.registry.MustRegister(
 		m.routeTime, m.calls, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -134,29 +138,63 @@ func (m *metrics) reported(reports []failureReport) {
 
 func (m *metrics) outcome(r Result) { m.outcomes.WithLabelValues(string(r)).Inc() }
 
-func (m *metrics) appended(r statestore.Receipt) {
+// appended counts an accepted write that added turns, if it was not known before.
+func (m *metrics) appended(r statestore.Receipt, turns int) {
 	duplicate := "false"
 	if r.Duplicate {
-		duplicate = "true"
+		duplicate, turns = "true", 0
 	}
+	m.turns.Add(float64(turns))
 	m.appends.WithLabelValues(duplicate).Inc()
 }
 
 func (m *metrics) recovered(mode, plan string) { m.recovers.WithLabelValues(mode, plan).Inc() }
 
-func (m *metrics) claimed(c statestore.Claimed) {
-	cause := string(statestore.ChangeClaimed)
-	if n := len(c.Changes); n > 0 {
-		cause = string(c.Changes[n-1].Reason)
+// loaded counts how the answer to a load ended.
+func (m *metrics) loaded(err error) {
+	end := "whole"
+	switch {
+	case errors.Is(err, statestore.ErrChanged):
+		end = "changed"
+	case err != nil:
+		end = "failed"
 	}
-	m.claims.WithLabelValues(cause).Inc()
+	m.loads.WithLabelValues(end).Inc()
+}
+
+// claimed counts a claim that took a session over.
+func (m *metrics) claimed(c *statestore.Claimed, image *fleetImage) {
+	if last := c.LastServer(); last != c.Owner.Instance {
+		m.claims.WithLabelValues(jumpCause(c.Changes, image)).Inc()
+	}
 	if c.Lost != nil && c.Lost.WantVersion > c.Lost.HaveVersion {
 		m.lost.Add(float64(c.Lost.WantVersion - c.Lost.HaveVersion))
 	}
 }
 
-func (m *metrics) usage(t usageTokens) {
+// jumpCause says why the last of the changes of owner, a claim, was made.
+func jumpCause(changes []statestore.OwnerChange, image *fleetImage) string {
+	n := len(changes)
 	switch {
+	case n > 0 && changes[n-1].Reason == statestore.ChangeLost:
+		return "lost"
+	case n < 2 || changes[n-2].Instance == "":
+		return "released"
+	}
+	before := image.instances[changes[n-2].Instance]
+	if before == nil || before.Health == statestore.Down || before.Registered > changes[n-2].At {
+		return "failover"
+	}
+	return "rerouted"
+}
+
+// usage counts what a request's usage object says, unless the heartbeats of the
+// instance that served it say the same; nil for one that is not known.
+func (m *metrics) usage(by *statestore.Instance, object map[string]any) {
+	if by != nil && tellsPrefixes(by) {
+		return
+	}
+	switch t := parseUsage(object, by != nil && by.ReportsCached); {
 	case t.prompt == 0:
 	case !t.known:
 		m.unknown.Inc()
@@ -165,6 +203,10 @@ func (m *metrics) usage(t usageTokens) {
 		m.cached.Add(float64(t.cached))
 	}
 }
+
+// tellsPrefixes reports whether the heartbeats of an instance tell what its engine
+// looked up in its KV cache: the engine's own count wins over requests' usage.
+func tellsPrefixes(in *statestore.Instance) bool { return in.LastBeat.PrefixQueries > 0 }
 
 func (m *metrics) answered(r *http.Request, took time.Duration) {
 	path := "other"

@@ -70,7 +70,7 @@ func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcom
 			continue // another pool's instance is none for this caller
 		}
 		s.tallies.outcome(instance.Owner(), outcomeOf(o.Result).WithStatus(o.Status))
-		s.metrics.usage(parseUsage(o.Usage, instance.ReportsCached))
+		s.metrics.usage(instance, o.Usage)
 		if Result(o.Result) != ResultOK || o.Session == "" || o.Handle == "" || instance.Pool != keys[i].Pool {
 			continue
 		}

@@ -94,7 +94,7 @@ func (s *Server) recoverSession(ctx context.Context, in *recoverInput) (*huma.St
 		}
 		reading.Turns = again.Turns
 	}
-	return s.stream(wantsLines(in.Accept), doc, &reading), nil
+	return s.stream(wantsLines(in.Accept), doc, &reading, nil), nil
 }
 
 // readRecovery decodes and checks everything that needs no session.
@@ -167,7 +167,7 @@ func (s *Server) claim(ctx context.Context, rc *recovery, acceptLost bool) (stat
 	}
 	if claimed.Changed {
 		s.bindings.forget(rc.digest)
-		s.metrics.claimed(claimed)
+		s.metrics.claimed(&claimed, s.fleet.now())
 	}
 	return claimed, nil
 }

@@ -70,7 +70,7 @@ func (s *Server) loadSession(ctx context.Context, in *loadInput) (*huma.StreamRe
 		// Nothing says that the caller is the owner.
 		s.audit(p, "read content", "session", s.tag(key.Digest()))
 	}
-	return s.stream(wantsLines(in.Accept), s.sessionDocument(&reading.View), &reading), nil
+	return s.stream(wantsLines(in.Accept), s.sessionDocument(&reading.View), &reading, s.metrics.loaded), nil
 }
 
 // present refuses a session that is not there, and says how it ended.

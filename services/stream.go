@@ -44,15 +44,19 @@ func wantsLines(accept string) bool { return strings.Contains(accept, mediaLines
 
 // stream answers a document and the turns of a reading, as one JSON object with
 // an array of turns or as lines. Turns are written as they are read, byte for
-// byte: no part of a JSON turn goes through an encoder.
-func (s *Server) stream(lines bool, doc any, reading *statestore.Reading) *huma.StreamResponse {
+// byte: no part of a JSON turn goes through an encoder. ended, unless nil, is told how
+// that went.
+func (s *Server) stream(lines bool, doc any, reading *statestore.Reading, ended func(error)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		ctx.SetHeader("Cache-Control", "no-store")
 		out := &turnStream{lines: lines, w: bufio.NewWriterSize(ctx.BodyWriter(), streamBuffer)}
 		ctx.SetHeader("Content-Type", out.mediaType())
 		defer s.abort(ctx, out)
-		err := out.run(doc, reading)
-		if err == nil {
+		err := http.ErrAbortHandler // unless run returns
+		if ended != nil {
+			defer func() { ended(err) }()
+		}
+		if err = out.run(doc, reading); err == nil {
 			return
 		}
 		if !out.flushed() {

@@ -61,6 +61,7 @@ func (s *Server) appendTurns(ctx context.Context, in *writeInput) (*writeOutput,
 	if len(w.turns) == 0 {
 		return nil, invalid("body.turns", "needs at least one turn")
 	}
+	w.adds = len(w.turns)
 	receipt, err := s.store.Append(ctx, statestore.Append{
 		Key: w.key, By: w.by, Handle: w.presented, Op: w.body.Op, At: w.at, Base: w.body.Base, Recreate: w.body.Recreate,
 		Turns: w.turns, Meta: w.meta, Lifetimes: w.policy.lifetimes, Require: w.policy.require,
@@ -99,6 +100,7 @@ type write struct {
 	by        statestore.Owner
 	body      writeBody
 	turns     []statestore.Turn
+	adds      int // turns: all of an append, none of a replace
 	meta      []byte
 	kv        []byte
 	at        statestore.At
@@ -207,7 +209,7 @@ func (s *Server) wrote(ctx context.Context, w *write, r statestore.Receipt, err 
 	if err != nil {
 		return nil, s.writeRefused(w, err)
 	}
-	s.metrics.appended(r)
+	s.metrics.appended(r, w.adds)
 	s.metrics.losses.wrote(w.digest, statestore.DigestOp(w.body.Op), w.presented.Floor)
 	s.bindings.wrote(w.digest, r, w.by)
 	s.tallies.wrote(w.by)
@@ -268,7 +270,7 @@ func (s *Server) countUsage(w *write) {
 		return // not an object: nothing to count
 	}
 	in := s.fleet.now().instances[w.by.Instance]
-	s.metrics.usage(parseUsage(usage, in != nil && in.ReportsCached))
+	s.metrics.usage(in, usage)
 }
 
 // ownerRef says where an owner is; nil for nobody.
