@@ -22,6 +22,8 @@
 //   - An owner is called gone only by a registry read after the question
 //     (TestAnOwnerThatAnotherProcessRegisteredIsNotGone).
 //   - No answer looks whole that is not (TestALoadThatFailsNeverLooksWhole).
+//   - Metrics move when the thing happens, and the table of them is what there is
+//     (TestMetricsOf…, TestTheTableOfMetricsIsWhatThereIs).
 //   - The served document is the API (TestTheDocumentIsTheAPI, TestAnswersAreAsDescribed).
 //
 // Contents, handles, incarnations and tokens never reach a log line or a metric,

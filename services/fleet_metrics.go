@@ -10,18 +10,18 @@ import (
 type fleetCollector struct{ s *Server }
 
 var (
-	instancesDesc = prometheus.NewDesc("berth_instances", "Instances by state.", []string{"pool", "state"}, nil)
-	loadDesc      = prometheus.NewDesc("berth_instance_load", "Requests running and waiting.", []string{"pool", "instance"}, nil)
-	beatDesc      = prometheus.NewDesc("berth_instance_heartbeat_age_seconds", "Time since the last heartbeat.", []string{"pool", "instance"}, nil)
-	breakerDesc   = prometheus.NewDesc("berth_instance_breaker", "1 for an instance whose breaker is not closed, by state.", []string{"pool", "instance", "state"}, nil)
-	rampDesc      = prometheus.NewDesc("berth_instance_ramp", "Part of its weight that an instance has in force, 0 to 1.", []string{"pool", "instance"}, nil)
-	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space that the last change of the ring moved.", []string{"pool"}, nil)
-	rebuildsDesc  = prometheus.NewDesc("berth_ring_rebuilds_total", "Times that this process built another ring of the pool.", []string{"pool"}, nil)
+	instancesDesc = prometheus.NewDesc("berth_instances", "Instances of a pool by the state that the API shows; a state that nobody is in is not there.", []string{"pool", "state"}, nil)
+	loadDesc      = prometheus.NewDesc("berth_instance_load", "Requests running and waiting on an instance, as its last heartbeat told.", []string{"pool", "instance"}, nil)
+	beatDesc      = prometheus.NewDesc("berth_instance_heartbeat_age_seconds", "Seconds since the last heartbeat of an instance, by the store's clock; not there for one that never sent any.", []string{"pool", "instance"}, nil)
+	breakerDesc   = prometheus.NewDesc("berth_instance_breaker", "Always 1, for an instance whose breaker is not closed, by its state.", []string{"pool", "instance", "state"}, nil)
+	rampDesc      = prometheus.NewDesc("berth_instance_ramp", "Part of its weight that an instance has in force while it is let in, 0 to 1.", []string{"pool", "instance"}, nil)
+	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space that the last change of a pool's ring moved, 0 to 1.", []string{"pool"}, nil)
+	rebuildsDesc  = prometheus.NewDesc("berth_ring_rebuilds_total", "Times that this process built another ring of a pool.", []string{"pool"}, nil)
 	promptedDesc  = prometheus.NewDesc("berth_instance_kv_tokens_prompted_total", "Tokens that the engine of an instance looked up in its KV cache since it started, as its heartbeats tell (prefix_queries). Every process shows the same.", []string{"pool", "instance"}, nil)
 	cachedDesc    = prometheus.NewDesc("berth_instance_kv_tokens_cached_total", "Those of the tokens looked up that the engine found in its KV cache (prefix_hits). Every process shows the same.", []string{"pool", "instance"}, nil)
 	pointsDesc    = prometheus.NewDesc("berth_ring_points", "Points of a pool's ring, of all its members together.", []string{"pool"}, nil)
 	sessionsDesc  = prometheus.NewDesc("berth_instance_sessions", "Sessions bound to an instance, lapsed ones included, as counted at most 30 s ago. Only the process that holds the health lease shows them.", []string{"pool", "instance"}, nil)
-	ringDesc      = prometheus.NewDesc("berth_ring_members", "Members of a pool's ring.", []string{"pool"}, nil)
+	ringDesc      = prometheus.NewDesc("berth_ring_members", "Members of a pool's ring, those without points included.", []string{"pool"}, nil)
 )
 
 // Describe is for prometheus.

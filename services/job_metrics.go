@@ -16,15 +16,15 @@ func jobDesc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	jobSessionsDesc = jobDesc("sessions_total", "Sessions that jobs have settled, by result.", "result")
-	jobBytesDesc    = jobDesc("moved_bytes_total", "Bytes of the contexts of sessions that jobs have moved.")
+	jobBytesDesc    = jobDesc("moved_bytes_total", "Bytes of the contexts of the sessions that jobs have moved.")
 	jobTokensDesc   = jobDesc("prewarmed_tokens_total", "Tokens that targets have prewarmed for jobs.")
-	jobPhaseDesc    = jobDesc("phase_seconds", "Time that jobs spent in their phases.", "phase")
+	jobPhaseDesc    = jobDesc("phase_seconds", "Seconds that jobs spent in their phases, and how many did.", "phase")
 	jobEndedDesc    = jobDesc("ended_total", "Jobs that have ended, by state.", "state")
 	jobHeldDesc     = jobDesc("held", "Jobs that this process works on, by state.", "state")
 	jobLeftDesc     = jobDesc("left_sessions", "Sessions that the jobs held here have yet to settle.")
-	jobBlockedDesc  = jobDesc("blocked_sessions", "Of those, the ones that are blocked, by reason.", "reason")
-	jobOldestDesc   = jobDesc("oldest_waiting_seconds", "How long the session that has been blocked for longest has been.")
-	jobLastDesc     = jobDesc("last_progress_seconds", "Time since a session was settled, of the job for which it is longest.")
+	jobBlockedDesc  = jobDesc("blocked_sessions", "Sessions of the jobs held here that are blocked, by reason.", "reason")
+	jobOldestDesc   = jobDesc("oldest_waiting_seconds", "Seconds for which the session that has been blocked for longest has been, of the jobs held here.")
+	jobLastDesc     = jobDesc("last_progress_seconds", "Seconds since a session was settled, of the job held here for which it is longest.")
 )
 
 // Describe is for prometheus.

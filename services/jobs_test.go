@@ -269,6 +269,7 @@ func TestMetricsOfJobs(t *testing.T) {
 		return strings.Contains(m, `berth_job_held{kind="drain",state="running"} 1`) && strings.Contains(m, `berth_job_left_sessions{kind="drain"}`) &&
 			strings.Contains(m, `berth_job_oldest_waiting_seconds{kind="drain"} 0`) && strings.Contains(m, `berth_job_last_progress_seconds{kind="drain"}`)
 	})
+	b.typesAreAsInTheTable()
 	eventually(t, "it is drained", func() bool {
 		w1.beat(0)
 		return b.call("GET", "/v1/jobs/"+job, "").want(200).str("state") == "succeeded"
@@ -276,6 +277,7 @@ func TestMetricsOfJobs(t *testing.T) {
 	eventually(t, "the end shows", func() bool {
 		return strings.Contains(metrics(), `berth_job_ended_total{kind="drain",state="succeeded"} 1`)
 	})
+	b.typesAreAsInTheTable()
 	m := metrics()
 	for _, want := range []string{
 		`berth_job_sessions_total{kind="drain",result="moved"} 30`, `berth_job_moved_bytes_total{kind="drain"} 210`,

@@ -48,28 +48,28 @@ func newMetrics(s *Server) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return newCounter(m.registry, name, help, labels...)
 	}
-	decisions := counter("route_decisions_total", "Routes by the rule that decided them.", "reason")
+	decisions := counter("route_decisions_total", "Routes by the rule that decided them; none is a refusal.", "reason")
 	for r := range m.routes {
 		m.routes[r] = decisions.WithLabelValues(routing.Reason(r).String()) //nolint:gosec // an index of a small array
 	}
 	m.routeTime = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "berth_route_duration_seconds", Help: "Time to answer a route.", Buckets: prometheus.ExponentialBuckets(5e-6, 2, 16),
+		Name: "berth_route_duration_seconds", Help: "Seconds to answer a route; refused ones are not in it.", Buckets: prometheus.ExponentialBuckets(5e-6, 2, 16),
 	})
 	m.calls = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "berth_call_duration_seconds", Help: "Time to answer a call, by its path.", Buckets: prometheus.ExponentialBuckets(1e-4, 4, 9),
+		Name: "berth_call_duration_seconds", Help: "Seconds to answer a call below /v1, by its method and the pattern of its path; routes are not in it.", Buckets: prometheus.ExponentialBuckets(1e-4, 4, 9),
 	}, []string{"method", "path"})
-	m.jumps = counter("route_jumps_total", "Hints that leave the last server of a session.").WithLabelValues()
-	m.degraded = counter("route_degraded_total", "Routes answered without all they should know.", "why")
-	m.refusals = counter("refusals_total", "Refused calls by code.", "code")
-	m.handles = counter("handles_refused_total", "Handles that were not good.", "why")
-	m.reports = counter("excludes_total", "Failure reports in exclude.", "result")
-	m.outcomes = counter("outcomes_total", "Reported outcomes of requests.", "result")
-	m.appends = counter("appends_total", "Accepted writes to a context; duplicate ones were known already.", "duplicate")
-	m.recovers = counter("recoveries_total", "Recoveries by mode and plan.", "mode", "plan")
+	m.jumps = counter("route_jumps_total", "Routes that named another instance than the one that served the session last. These are hints: berth_cross_instance_jumps_total counts who served.").WithLabelValues()
+	m.degraded = counter("route_degraded_total", "Routes answered without all they should know, by reason: store_unavailable (the store did not answer in time), miss_budget (more sessions than may be looked up were not cached) or panic (nobody was eligible, and the policy asks for one that may be alive).", "why")
+	m.refusals = counter("refusals_total", "Refused calls and routes by the code of the refusal; /problems/{code} explains each.", "code")
+	m.handles = counter("handles_refused_total", "Handles that routes and reports of outcomes came with and that were not good, by reason; they were answered as if there were none.", "why")
+	m.reports = counter("excludes_total", "Failure reports in the exclude of routes, by what was seen.", "result")
+	m.outcomes = counter("outcomes_total", "Outcomes of requests that gateways and workers reported, by result.", "result")
+	m.appends = counter("appends_total", "Accepted writes to a context, appends and replaces; duplicate ones were known already.", "duplicate")
+	m.recovers = counter("recoveries_total", "Recoveries by mode and by what of the KV cache the caller can use (plan).", "mode", "plan")
 	m.turns = counter("turns_total", "Turns that accepted appends added; a repeated op and a replace add none.").WithLabelValues()
 	m.loads = counter("loads_total", "Loads of a session that began to be answered, by how they ended: whole, changed (the context was rewritten meanwhile) or failed (the store did, or the reader went away).", "end")
 	m.claims = counter("cross_instance_jumps_total", "Sessions taken over by another instance than the one that served them last, by cause: failover (the owner was gone, down or another boot), released (it had none), rerouted (it was there, and a route named another) or lost (with an accepted loss). Planned moves are in berth_job_sessions_total.", "cause")
-	m.lost = counter("lost_versions_accepted_total", "Versions whose loss a claimant accepted.").WithLabelValues()
+	m.lost = counter("lost_versions_accepted_total", "Versions (accepted writes) whose loss a claimant accepted.").WithLabelValues()
 	m.losses = newLosses(
 		counter("lost_versions_detected_total", "Versions (accepted writes) that the store was found to have lost: from the newest it holds of a session to the newest that a caller was promised, when the caller is told store_behind. What is told of one loss again counts once in a process.").WithLabelValues(),
 		counter("lost_versions_repaired_total", "Those of the versions detected by this process that are back: the write that made the newest of them was accepted again, or is what a later accepted write stands on.").WithLabelValues(),
@@ -78,12 +78,12 @@ func newMetrics(s *Server) *metrics {
 	m.stalls = counter("self_stalls_total", "Times that this process found itself or the store stalled, or suspected itself because most leases lapsed at once.").WithLabelValues()
 	m.prompted = counter("kv_tokens_prompted_total", "Prompt tokens of requests whose usage told what was cached, but for those of instances whose heartbeats tell (berth_instance_kv_tokens_prompted_total).").WithLabelValues()
 	m.cached = counter("kv_tokens_cached_total", "Those of the prompted tokens that were found in a KV cache.").WithLabelValues()
-	m.unknown = counter("kv_requests_unknown_total", "Requests whose usage did not tell what was cached.").WithLabelValues()
+	m.unknown = counter("kv_requests_unknown_total", "Requests with prompt tokens whose usage did not tell how many were cached.").WithLabelValues()
 	m.registry.MustRegister(
 		m.routeTime, m.calls, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.knewLess, &fleetCollector{s: s}, &jobCollector{s: s},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "berth_build_info", Help: "Version of this process.",
+			Name: "berth_build_info", Help: "Always 1; the labels are the version of this process and of Go.",
 			ConstLabels: prometheus.Labels{"version": s.options.Version, "go": runtime.Version()},
 		}, func() float64 { return 1 }),
 	)
