@@ -27,10 +27,7 @@ func (s *Server) eraseSessions(ctx context.Context, in *eraseInput) (*startedOut
 	if err != nil {
 		return nil, err
 	}
-	if in.Pool == "" && len(p.pools) == 1 {
-		in.Pool = p.pools[0]
-	}
-	if err := p.allowPool(in.Pool); err != nil {
+	if in.Pool, err = p.listedPool(in.Pool); err != nil {
 		return nil, err
 	}
 	spec := migrations.EraseSpec{

@@ -33,10 +33,7 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 	if err != nil {
 		return nil, err
 	}
-	if in.Pool == "" && len(p.pools) == 1 {
-		in.Pool = p.pools[0]
-	}
-	if err := p.allowPool(in.Pool); err != nil {
+	if in.Pool, err = p.listedPool(in.Pool); err != nil {
 		return nil, err
 	}
 	views, cursor, err := s.list(ctx, &statestore.SessionQuery{
@@ -51,6 +48,15 @@ func (s *Server) listSessions(ctx context.Context, in *listSessionsInput) (*list
 		out.Body.Sessions = append(out.Body.Sessions, s.sessionDocument(&views[i]))
 	}
 	return out, nil
+}
+
+// listedPool is the pool whose sessions a call is about that may be about all of them,
+// which is empty: a bearer of one pool means that one.
+func (p *principal) listedPool(want string) (string, error) {
+	if want == "" && len(p.pools) == 1 {
+		want = p.pools[0]
+	}
+	return want, p.allowPool(want)
 }
 
 // list reads sessions in a pool that exists.
