@@ -10,10 +10,11 @@ import (
 )
 
 // beatEvery is the shortest time between two store calls that count heartbeats: at
-// any number of instances there are no more than twenty a second. beatTimeout bounds
-// one of them.
+// any number of instances there are no more than twenty a second. beatGather is how long
+// the first of a bunch waits for the others, beatTimeout bounds a call.
 const (
 	beatEvery   = 50 * time.Millisecond
+	beatGather  = 5 * time.Millisecond
 	beatTimeout = 5 * time.Second
 )
 
@@ -23,8 +24,7 @@ type beatStore interface {
 }
 
 // beatCounter counts the heartbeats that come within a short time in one store
-// call, and answers each when that has returned. One that comes alone waits for
-// nobody. There is one call at a time, so that heartbeats stay in their order.
+// call, and answers each when that has returned. There is one call at a time, so that heartbeats stay in their order.
 type beatCounter struct {
 	store beatStore
 
@@ -61,7 +61,7 @@ func (c *beatCounter) count(ctx context.Context, beat statestore.Beat) (statesto
 
 // schedule makes the next call when it may be made. c.mu is held.
 func (c *beatCounter) schedule(ctx context.Context) {
-	time.AfterFunc(time.Until(c.next), func() { c.flush(ctx) })
+	time.AfterFunc(max(beatGather, time.Until(c.next)), func() { c.flush(ctx) })
 }
 
 // flush counts what waits.

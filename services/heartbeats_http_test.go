@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
 	"berth/services"
 )
+
+// nextBeat is the time to the next heartbeat, which runs down between two answers.
+var nextBeat = regexp.MustCompile(`"next_ms":[1-9][0-9]{0,3},`)
 
 // A heartbeat that is read the short way is answered as one that is not: a charset
 // in the media type leads around it.
@@ -27,7 +31,7 @@ func TestPlainHeartbeatsAreAnsweredAsOthersAre(t *testing.T) {
 		t.Helper()
 		plain := b.call("POST", path, body, headers...)
 		other := b.call("POST", path, body, append(headers, "Content-Type: application/json; charset=utf-8")...)
-		x, y := plain.body, other.body
+		x, y := nextBeat.ReplaceAll(plain.body, nil), nextBeat.ReplaceAll(other.body, nil)
 		if plain.status >= 400 {
 			x, y = withoutInstance(t, x), withoutInstance(t, y)
 		}

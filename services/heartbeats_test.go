@@ -82,13 +82,13 @@ func TestHeartbeatsShareStoreCalls(t *testing.T) {
 	})
 }
 
-func TestALoneHeartbeatWaitsForNobody(t *testing.T) {
+func TestALoneHeartbeatWaitsForNobodyLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &beatCounter{store: &counting{beats: map[string]uint64{}}}
 		for range 3 {
 			sent := time.Now()
-			if _, err := c.count(t.Context(), beat("i1", 0)); err != nil || time.Since(sent) > 0 {
+			if _, err := c.count(t.Context(), beat("i1", 0)); err != nil || time.Since(sent) > beatGather {
 				t.Errorf("answered after %v: %v", time.Since(sent), err)
 			}
 			time.Sleep(time.Second)
@@ -96,6 +96,42 @@ func TestALoneHeartbeatWaitsForNobody(t *testing.T) {
 		var refused error
 		if _, refused = c.count(t.Context(), beat("ghost", 0)); !errors.Is(refused, statestore.ErrUnknownInstance) {
 			t.Errorf("an unknown one: %v", refused)
+		}
+	})
+}
+
+// A bunch is counted at once, whenever the bunch before it was.
+func TestABunchOfHeartbeatsIsOneStoreCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &counting{beats: map[string]uint64{}}
+		c := &beatCounter{store: store}
+		const bunches = 10
+		start := time.Now()
+		for n := range bunches {
+			time.Sleep(time.Until(start.Add(time.Duration(n) * beatSlot)))
+			sent := time.Now()
+			var all sync.WaitGroup
+			for i := range 100 {
+				all.Go(func() {
+					time.Sleep(beatGather * time.Duration(i) / 200)
+					if _, err := c.count(t.Context(), beat(fmt.Sprintf("i%d", i), 1)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if waited := time.Since(sent); waited > beatGather {
+				t.Errorf("bunch %d waited %v", n, waited)
+			}
+			if n == 2 { // one comes at another time
+				if _, err := c.count(t.Context(), beat("late", 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if store.calls != bunches+1 {
+			t.Errorf("%d calls", store.calls)
 		}
 	})
 }

@@ -46,7 +46,7 @@ type registerOutput struct {
 	Body         struct {
 		State       string `json:"state" doc:"warming until its first ready: true or good probe"`
 		Incarnation string `json:"incarnation" doc:"secret of this boot; later calls of the instance carry it"`
-		NextMS      int64  `json:"next_ms" doc:"time to the next heartbeat"`
+		NextMS      int64  `json:"next_ms" doc:"time from now to the next heartbeat: it differs a little, so that those of many instances come in bunches"`
 		LeaseMS     int64  `json:"lease_ms" doc:"silence after which the instance is down"`
 	}
 }
@@ -75,7 +75,7 @@ func (s *Server) registerInstance(ctx context.Context, in *registerInput) (*regi
 	s.seeFleet(ctx)
 	out := &registerOutput{CacheControl: "no-store"}
 	out.Body.State, out.Body.Incarnation = stateName(&stored), secret
-	out.Body.NextMS, out.Body.LeaseMS = s.options.HeartbeatEvery.Milliseconds(), s.options.DownAfter.Milliseconds()
+	out.Body.NextMS, out.Body.LeaseMS = s.slots.next(in.ID, time.Now()).Milliseconds(), s.options.DownAfter.Milliseconds()
 	return out, nil
 }
 
@@ -230,7 +230,7 @@ type heartbeatOutput struct {
 		State   string     `json:"state" doc:"as GET /v1/instances/{id} says it"`
 		Drain   *drainNote `json:"drain,omitempty" doc:"the drain that empties it"`
 		Tasks   []taskBody `json:"tasks" doc:"up to 8 that wait; named, not handed out: ask for them, or answer them"`
-		NextMS  int64      `json:"next_ms" doc:"time to the next heartbeat"`
+		NextMS  int64      `json:"next_ms" doc:"time from now to the next heartbeat: it differs a little, so that those of many instances come in bunches"`
 		LeaseMS int64      `json:"lease_ms" doc:"silence after which the instance is down"`
 	}
 }
@@ -258,7 +258,7 @@ func (s *Server) heartbeat(ctx context.Context, in *heartbeatInput) (*heartbeatO
 	}
 	out := &heartbeatOutput{CacheControl: "no-store"}
 	out.Body.State, out.Body.Tasks = stateName(&stored), s.waitingTasks(ctx, by)
-	out.Body.NextMS, out.Body.LeaseMS = s.options.HeartbeatEvery.Milliseconds(), s.options.DownAfter.Milliseconds()
+	out.Body.NextMS, out.Body.LeaseMS = s.slots.next(in.ID, time.Now()).Milliseconds(), s.options.DownAfter.Milliseconds()
 	if stored.Job != "" && stored.Lifecycle == statestore.Draining {
 		if job, now, err := s.store.Job(ctx, stored.Job); err == nil && !job.State.Ended() {
 			out.Body.Drain = &drainNote{Job: job.ID, DeadlineMS: max(0, job.Deadline.Sub(now).Milliseconds())}

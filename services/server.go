@@ -103,6 +103,7 @@ type Server struct {
 	trials   *trials
 	looks    *taskLooks
 	beats    *beatCounter
+	slots    beatSlots
 	gone     *goneWatch
 	failures failureLogs
 	sessions sessionStatistics
@@ -136,7 +137,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		options: o, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
 		wakeups: newWakeups(), tallies: newTallies(), trials: newTrials(o.Process), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
-		looks: newTaskLooks(o.TaskLease), failures: newFailureLogs(),
+		looks: newTaskLooks(o.TaskLease), failures: newFailureLogs(), slots: beatSlots{every: o.HeartbeatEvery, begun: time.Now()},
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	s.metrics = newMetrics(s)

@@ -36,8 +36,9 @@ type benchHeartbeatCmd struct {
 func (c *benchHeartbeatCmd) Help() string {
 	return "The server is a child process, `berth serve` of this same binary, and its CPU time is read from the kernel's clock of" +
 		" that process at both ends of the measured time: HTTP, JSON, the store's calls, snapshots, health and garbage collection" +
-		" are in it, the senders in this process and a Redis are not. The same requests then go to a bare net/http handler, also a" +
-		" child, which shows what HTTP alone costs. Linux only."
+		" are in it, the senders in this process and a Redis are not. Each instance beats when the answer to its last heartbeat says" +
+		" (next_ms), as the client does. As many requests in as many bunches then go to a bare net/http handler, also a child, which" +
+		" shows what HTTP alone costs. Linux only."
 }
 
 // heartbeatFigures is what the benchmark prints. Shares are CPU time of the server
@@ -64,6 +65,15 @@ answer    p50 %.1f ms  p99 %.1f ms
 	return err
 }
 
+// period is the time between two heartbeats of an instance.
+func (c *benchHeartbeatCmd) period() time.Duration {
+	return time.Duration(float64(time.Second) / c.Rate).Round(time.Millisecond)
+}
+
+// bunches is in how many, within a period, the fleet begins to beat, and goes on where
+// no answer moves it.
+const bunches = 10
+
 // Run serves in a child, registers the fleet, and lets it beat.
 func (c *benchHeartbeatCmd) Run(ctx context.Context, std *streams) (err error) {
 	if c.Instances < 1 || c.Rate <= 0 || c.Rate > 1000 || c.For < 100*time.Millisecond {
@@ -84,12 +94,14 @@ func (c *benchHeartbeatCmd) Run(ctx context.Context, std *streams) (err error) {
 		defer func() { err = errors.Join(err, removeKeys(context.WithoutCancel(ctx), c.Store, benchPrefix)) }()
 	}
 	berth, err := c.measure(ctx, std, "berth", func() (*child, error) {
-		return startServe(ctx, "--store="+cmp.Or(c.Store, dir), "--redis-prefix="+benchPrefix)
+		period := c.period()
+		return startServe(ctx, "--store="+cmp.Or(c.Store, dir), "--redis-prefix="+benchPrefix,
+			"--heartbeat="+period.String(), "--suspect-after="+(3*period).String(), "--down-after="+max(8*period, 15*time.Second).String())
 	})
 	if err != nil {
 		return err
 	}
-	answer := `{"incarnation":"00112233445566778899aabbccddeeff","state":"ready","tasks":[],"next_ms":2000,"lease_ms":15000}`
+	answer := `{"incarnation":"00112233445566778899aabbccddeeff","state":"ready","tasks":[],"lease_ms":15000}` // without next_ms
 	bare, err := c.measure(ctx, std, "the bare handler", func() (*child, error) { return startChild(ctx, "bench", "bare", "--answer="+answer) })
 	if err != nil {
 		return err
@@ -144,7 +156,7 @@ func (c *benchHeartbeatCmd) measure(ctx context.Context, std *streams, name stri
 	defer stop()
 	group, beating := errgroup.WithContext(ctx)
 	for i, b := range beaters {
-		group.Go(func() error { return b.run(beating, c.Rate, float64(i)/float64(len(beaters))) })
+		group.Go(func() error { return b.run(beating, c.period(), c.period()*time.Duration(i%bunches)/bunches) })
 	}
 	_ = pause.For(beating, c.Warmup)
 	takeTimes(beaters)
@@ -188,6 +200,7 @@ type beater struct {
 	head, incarnation string
 	body, request     []byte
 	beats             int
+	told              time.Duration // to the next, by the last answer; 0: nothing
 
 	mu    sync.Mutex
 	times []time.Duration // of its exchanges
@@ -232,24 +245,32 @@ func (b *beater) beat() error {
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("status %d: %s", status, answer)
 	}
+	took := time.Since(start)
+	var got struct {
+		NextMS int64 `json:"next_ms"`
+	}
+	if err == nil {
+		err = json.Unmarshal(answer, &got)
+	}
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.times = append(b.times, time.Since(start))
+	b.told, b.times = time.Duration(got.NextMS)*time.Millisecond, append(b.times, took)
 	return nil
 }
 
-// run beats until ctx ends, beginning a part of a period from now.
-func (b *beater) run(ctx context.Context, rate, phase float64) error {
-	period := time.Duration(float64(time.Second) / rate)
-	next := time.Now().Add(time.Duration(phase * float64(period)))
+// run beats until ctx ends, beginning a while from now.
+func (b *beater) run(ctx context.Context, period, begin time.Duration) error {
+	next := time.Now().Add(begin)
 	for pause.For(ctx, time.Until(next)) == nil {
 		if err := b.beat(); err != nil {
 			return err
 		}
-		next = next.Add(period)
+		if next = next.Add(period); b.told > 0 {
+			next = time.Now().Add(b.told)
+		}
 	}
 	return nil
 }
