@@ -159,6 +159,15 @@ func (b *board) isPassive(w statestore.Owner) bool {
 	return b.passive[w] || b.presumed[w]
 }
 
+// asks reports whether the worker would be asked to do something and waited for, as far
+// as is known.
+func (b *board) asks(w statestore.Owner) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	silent := b.silent != nil && b.silent(w) && !b.polls[w]
+	return !b.passive[w] && !b.presumed[w] && !silent
+}
+
 func (b *board) hasPolled(w statestore.Owner) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -65,7 +65,7 @@ func (m *mover) reserve(ctx context.Context, s *step) result {
 // build lets the target build the KV cache, from what the source offloads if it
 // does, and returns the version that the cache stands for; 0 for none.
 func (m *mover) build(ctx context.Context, s *step) (built uint64, r result) {
-	if !s.prewarm || m.board.isPassive(s.target) {
+	if s.unanswered = s.prewarm && m.board.isPassive(s.target); !s.prewarm || s.unanswered {
 		return 0, result{}
 	}
 	round, ok := m.nextRound(s.key)
@@ -85,6 +85,7 @@ func (m *mover) build(ctx context.Context, s *step) (built uint64, r result) {
 	case got == answerRefused:
 		return 0, result{blocked: BlockedTargetRefused, refusedBy: s.target.Instance}
 	case got != answerDone:
+		s.unanswered = got == answerNone
 		return 0, result{}
 	}
 	m.keeper.update(func(k *memo) { k.PrewarmedTokens += s.prefill() })

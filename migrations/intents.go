@@ -17,7 +17,9 @@ type intent struct {
 	Tokens uint64                `json:"tokens,omitempty"`
 	Warm   bool                  `json:"warm,omitempty"`
 	Lapsed bool                  `json:"lapsed,omitempty"`
-	Named  int                   `json:"named,omitempty"` // from 1: its place in what the job was asked to move
+	// Unanswered says that the target was to prewarm it, and took no task or did not answer.
+	Unanswered bool `json:"unanswered,omitempty"`
+	Named      int  `json:"named,omitempty"` // from 1: its place in what the job was asked to move
 }
 
 // intents are commits by their sessions. They are stored with every change of a
@@ -50,16 +52,17 @@ type packedIntents struct {
 }
 
 type packedIntent struct {
-	ID     string `json:"i"`
-	Space  int    `json:"s,omitempty"`
-	From   int    `json:"f,omitempty"`
-	To     int    `json:"t,omitempty"`
-	Epoch  uint64 `json:"e"`
-	Bytes  uint64 `json:"b,omitempty"`
-	Tokens uint64 `json:"k,omitempty"`
-	Warm   bool   `json:"w,omitempty"`
-	Lapsed bool   `json:"l,omitempty"`
-	Named  int    `json:"n,omitempty"`
+	ID         string `json:"i"`
+	Space      int    `json:"s,omitempty"`
+	From       int    `json:"f,omitempty"`
+	To         int    `json:"t,omitempty"`
+	Epoch      uint64 `json:"e"`
+	Bytes      uint64 `json:"b,omitempty"`
+	Tokens     uint64 `json:"k,omitempty"`
+	Warm       bool   `json:"w,omitempty"`
+	Lapsed     bool   `json:"l,omitempty"`
+	Unanswered bool   `json:"u,omitempty"`
+	Named      int    `json:"n,omitempty"`
 }
 
 // MarshalJSON packs the set.
@@ -68,7 +71,7 @@ func (s intents) MarshalJSON() ([]byte, error) {
 	spaces, owners := map[[2]string]int{}, map[statestore.Owner]int{}
 	for key, in := range s {
 		p.List = append(p.List, packedIntent{
-			ID: key.ID, Epoch: in.Epoch, Bytes: in.Bytes, Tokens: in.Tokens, Warm: in.Warm, Lapsed: in.Lapsed, Named: in.Named,
+			ID: key.ID, Epoch: in.Epoch, Bytes: in.Bytes, Tokens: in.Tokens, Warm: in.Warm, Lapsed: in.Lapsed, Unanswered: in.Unanswered, Named: in.Named,
 			Space: place(&p.Spaces, spaces, [2]string{key.Tenant, key.Pool}),
 			From:  place(&p.Owners, owners, in.From), To: place(&p.Owners, owners, in.To),
 		})
@@ -111,7 +114,7 @@ func (s *intents) UnmarshalJSON(doc []byte) error {
 		s.put(intent{
 			Key:  statestore.SessionKey{Tenant: space[0], Pool: space[1], ID: c.ID},
 			From: p.Owners[c.From], To: p.Owners[c.To],
-			Epoch: c.Epoch, Bytes: c.Bytes, Tokens: c.Tokens, Warm: c.Warm, Lapsed: c.Lapsed, Named: c.Named,
+			Epoch: c.Epoch, Bytes: c.Bytes, Tokens: c.Tokens, Warm: c.Warm, Lapsed: c.Lapsed, Unanswered: c.Unanswered, Named: c.Named,
 		})
 	}
 	return nil

@@ -37,6 +37,8 @@ type keeper struct {
 	totals *totals
 	given  func() map[string]float64 // what the job has promised to targets; nil: nothing
 
+	created time.Time // the job, by this process's monotonic clock
+
 	kick chan struct{} // holds one token while a save should not wait for its turn
 
 	mu      sync.Mutex
@@ -58,7 +60,8 @@ func newKeeper(store jobStore, job *statestore.Job, m memo, o *Options, t *total
 	k := &keeper{
 		store: store, ref: job.Ref(), kind: job.Kind, lease: o.Lease, told: o.OnProgress,
 		totals: t, counted: m.Progress, entered: time.Now(),
-		kick: make(chan struct{}, 1), state: job.State, memo: m,
+		created: time.Now().Add(-max(0, job.Updated.Sub(job.Created))),
+		kick:    make(chan struct{}, 1), state: job.State, memo: m,
 		saved: make(chan struct{}), obey: make(chan struct{}), renewed: time.Now(),
 		speed: newSpeed(time.Now(), m.done()),
 	}
@@ -320,6 +323,9 @@ func (k *keeper) next(ctx context.Context, within time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// age is the time since the job was created.
+func (k *keeper) age() time.Duration { return time.Since(k.created) }
 
 // look reads the memo.
 func (k *keeper) look(read func(*memo)) {

@@ -103,7 +103,7 @@ func (m *mover) reread(ctx context.Context, s *step) (result, bool) {
 func (s *step) intent(warm bool) intent {
 	return intent{
 		Key: s.key, From: s.owner, Epoch: s.floor.Epoch, To: s.target,
-		Bytes: s.bytes, Tokens: s.prefill(), Warm: warm, Lapsed: s.lapsed(), Named: s.named,
+		Bytes: s.bytes, Tokens: s.prefill(), Warm: warm, Lapsed: s.lapsed(), Unanswered: s.unanswered && !warm, Named: s.named,
 	}
 }
 
@@ -128,7 +128,7 @@ func (m *mover) commit(ctx context.Context, s *step, warm bool) result {
 	})
 	if err == nil {
 		m.counted(in)
-		m.keeper.update(func(k *memo) { k.count(in) })
+		m.keeper.update(func(k *memo) { k.count(in, m.keeper.age()) })
 		return result{settled: true, moved: true, epoch: moved.Epoch, warm: warm && moved.Version == s.floor.Version}
 	}
 	return m.refused(ctx, in, fmt.Errorf("move a session: %w", err))
@@ -210,7 +210,7 @@ func (m *mover) settle(f fate, in intent) result {
 	m.counted(in)
 	m.keeper.update(func(k *memo) {
 		if f == fateMoved {
-			k.count(in)
+			k.count(in, m.keeper.age())
 			// That a commit happened says nothing of its durability.
 			if m.need != (statestore.Requirement{}) {
 				k.Unproven.put(in)

@@ -64,6 +64,8 @@ type step struct {
 	target  statestore.Owner
 	prewarm bool // the target builds its KV cache first
 	release bool // the source is asked first to let its turn end
+
+	unanswered bool // the target was to prewarm it, and took no task or did not answer
 }
 
 // question is everything a plan depends on.

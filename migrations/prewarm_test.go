@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +77,9 @@ func TestPrewarmBudgetAndAvoid(t *testing.T) {
 		}).ID, statestore.JobSucceeded)
 		if got.PrewarmedTokens != 1000 || got.Prewarmed != 10 || got.Moved != 16 || got.Targets["b"] != 0 {
 			t.Errorf("progress %+v", got)
+		}
+		if f := got.Forecast; f.PrewarmedTokens != 1000 || f.Prewarmed != 10 || !maps.Equal(f.Targets, got.Targets) {
+			t.Errorf("forecast %+v", f)
 		}
 	})
 }

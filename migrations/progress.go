@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"berth/statestore"
 )
@@ -66,17 +67,26 @@ type Progress struct {
 	Skipped  map[string]int `json:"skipped,omitempty"`
 	Failed   map[string]int `json:"failed,omitempty"` // by what used up their retries
 
-	Offloaded       int    `json:"offloaded"` // sources put their KV where targets can read it
-	Released        int    `json:"released"`  // sources said that no turn runs
-	Prewarmed       int    `json:"prewarmed"` // of Moved
-	Bytes           uint64 `json:"bytes"`     // of Moved and Erased
-	Tokens          uint64 `json:"tokens"`    // of Moved and Erased: as their writers counted them, or else a quarter of the bytes
+	Offloaded int `json:"offloaded"` // sources put their KV where targets can read it
+	Released  int `json:"released"`  // sources said that no turn runs
+	Prewarmed int `json:"prewarmed"` // of Moved
+	// Unanswered are those of Moved that were to be prewarmed and went cold because
+	// their target took no task, or did not answer it.
+	Unanswered      int    `json:"unanswered,omitempty"`
+	Bytes           uint64 `json:"bytes"`  // of Moved and Erased
+	Tokens          uint64 `json:"tokens"` // of Moved and Erased: as their writers counted them, or else a quarter of the bytes
 	PrewarmedTokens uint64 `json:"prewarmed_tokens"`
 
 	RatePerS       float64        `json:"rate_per_s"`        // sessions, over the last ten seconds or so
 	EtaMS          int64          `json:"eta_ms,omitempty"`  // 0: not known
 	LastProgressMS int64          `json:"last_progress_ms"`  // since a session was done, when this was written
 	Targets        map[string]int `json:"targets,omitempty"` // who got how many of Moved
+
+	// FirstMoveMS and LastMoveMS are times from the creation of the job, of those moved.
+	FirstMoveMS int64 `json:"first_move_ms,omitempty"`
+	LastMoveMS  int64 `json:"last_move_ms,omitempty"`
+	// Forecast is of drains that move sessions.
+	Forecast *Forecast `json:"forecast,omitempty"`
 
 	Instances map[string]InstanceProgress `json:"instances,omitempty"`
 	Left      []Leftover                  `json:"left,omitempty"`   // of a partial job, the first 100
@@ -159,19 +169,25 @@ func (m *memo) take(in intent) { m.InHand.put(in) }
 // drop forgets a commit that did not happen.
 func (m *memo) drop(in intent) { m.InHand.drop(in) }
 
-// count settles a commit that happened, once.
-func (m *memo) count(in intent) {
+// count settles a commit that happened, once. age is the job's.
+func (m *memo) count(in intent, age time.Duration) {
 	m.drop(in)
 	m.settle(in.Named)
 	if in.Lapsed {
 		m.skip(SkippedLapsed, 1)
 		return
 	}
+	if m.LastMoveMS = age.Milliseconds(); m.Moved == 0 {
+		m.FirstMoveMS = m.LastMoveMS
+	}
 	m.Moved++
 	m.Bytes += in.Bytes
 	m.Tokens += in.Tokens
 	if in.Warm {
 		m.Prewarmed++
+	}
+	if in.Unanswered {
+		m.Unanswered++
 	}
 	if m.Quota != nil {
 		increase(&m.Taken, in.From.Instance, 1)

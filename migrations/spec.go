@@ -71,13 +71,13 @@ type DrainSpec struct {
 	Prewarm         Prewarm           `json:"prewarm,omitzero" doc:"which sessions their target prefills before they move"`
 }
 
-// ModeOf is the mode that a job was asked for, "" for one that is no drain.
-func ModeOf(job *statestore.Job) Mode {
-	var spec DrainSpec
-	if job.Kind != KindDrain || json.Unmarshal(job.Spec, &spec) != nil {
-		return ""
+// DrainOf is what a job was asked for, with its defaults; nil for one that is no drain.
+func DrainOf(job *statestore.Job) *DrainSpec {
+	spec := new(DrainSpec)
+	if job.Kind != KindDrain || json.Unmarshal(job.Spec, spec) != nil {
+		return nil
 	}
-	return spec.Mode
+	return spec
 }
 
 // Pace bounds how fast a job goes. Zero is no bound, but for the concurrencies,

@@ -48,12 +48,14 @@ func (d *drain) act(ctx context.Context) (end statestore.JobState, wait time.Dur
 	}
 	moved, cut := 0, false
 	if len(now.sessions) == 0 {
+		d.foretell(question{})
 		d.keeper.wait(time.Time{})
 	} else {
 		var q question
 		if q, err = d.question(ctx, now); err != nil {
 			return "", d.retry.pause(), err
 		}
+		d.foretell(q)
 		p := makePlan(q)
 		if sum(p.failed) == len(now.sessions) {
 			return d.partial(now), 0, nil

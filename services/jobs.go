@@ -28,17 +28,18 @@ type jobOutput struct {
 
 // jobDocument is a job as the API shows it.
 type jobDocument struct {
-	ID         string              `json:"id" doc:"for /v1/jobs/{id}"`
-	Kind       string              `json:"kind" doc:"drain, rebalance or erase"`
-	Mode       migrations.Mode     `json:"mode,omitempty" doc:"of a drain, as it was asked: migrate, linger or detach"`
-	Pool       string              `json:"pool" doc:"that it is about"`
-	Instances  []string            `json:"instances" doc:"that it empties or relieves; empty: a whole pool"`
-	State      string              `json:"state" enum:"pending,planning,running,paused,cancelling,succeeded,partial,failed,cancelled" doc:"the last four are ends; partial: some sessions stayed"`
-	Attempts   int                 `json:"attempts" doc:"processes that have worked on it"`
-	AgeMS      int64               `json:"age_ms" doc:"time since it was created"`
-	DeadlineMS int64               `json:"deadline_ms" doc:"time left"`
-	TimeMS     int64               `json:"time_ms" doc:"time it was asked to take at most, from its creation"`
-	Progress   migrations.Progress `json:"progress" doc:"what it has done so far"`
+	ID         string                `json:"id" doc:"for /v1/jobs/{id}"`
+	Kind       string                `json:"kind" doc:"drain, rebalance or erase"`
+	Mode       migrations.Mode       `json:"mode,omitempty" doc:"of a drain, as it was asked: migrate, linger or detach"`
+	Pool       string                `json:"pool" doc:"that it is about"`
+	Instances  []string              `json:"instances" doc:"that it empties or relieves; empty: a whole pool"`
+	Spec       *migrations.DrainSpec `json:"spec,omitempty" doc:"of a drain: its request, with the defaults filled in"`
+	State      string                `json:"state" enum:"pending,planning,running,paused,cancelling,succeeded,partial,failed,cancelled" doc:"the last four are ends; partial: some sessions stayed"`
+	Attempts   int                   `json:"attempts" doc:"processes that have worked on it"`
+	AgeMS      int64                 `json:"age_ms" doc:"time since it was created"`
+	DeadlineMS int64                 `json:"deadline_ms" doc:"time left"`
+	TimeMS     int64                 `json:"time_ms" doc:"time it was asked to take at most, from its creation"`
+	Progress   migrations.Progress   `json:"progress" doc:"what it has done so far"`
 }
 
 func (p *principal) jobBody(j *statestore.Job, now statestore.Millis) (jobDocument, error) {
@@ -47,9 +48,12 @@ func (p *principal) jobBody(j *statestore.Job, now statestore.Millis) (jobDocume
 		return jobDocument{}, fmt.Errorf("read the progress of job %s: %w", j.ID, err)
 	}
 	doc := jobDocument{
-		ID: j.ID, Kind: j.Kind, Mode: migrations.ModeOf(j), Pool: j.Pool, State: string(j.State), Attempts: j.Attempts, Instances: []string{},
+		ID: j.ID, Kind: j.Kind, Spec: migrations.DrainOf(j), Pool: j.Pool, State: string(j.State), Attempts: j.Attempts, Instances: []string{},
 		AgeMS: max(0, now.Sub(j.Created).Milliseconds()), DeadlineMS: max(0, j.Deadline.Sub(now).Milliseconds()),
 		TimeMS: j.Deadline.Sub(j.Created).Milliseconds(), Progress: progress,
+	}
+	if doc.Spec != nil {
+		doc.Mode = doc.Spec.Mode
 	}
 	for _, o := range j.Sources {
 		doc.Instances = append(doc.Instances, o.Instance)

@@ -55,12 +55,15 @@ func TestADrainThatExistsSaysWhatItWasAsked(t *testing.T) {
 	w1, _ := b.worker("i1"), b.worker("i2")
 	w1.beat(1)
 	job := b.call("POST", "/v1/drains", `{"instances":["i1"],"mode":"linger","deadline_ms":300000}`).want(202)
+	if job.str("spec.mode") != "linger" || job.str("spec.prewarm.idle_below_ms") != "600000" || job.str("spec.pace.concurrency") != "16" {
+		t.Errorf("it says it was asked for %v", job.at("spec"))
+	}
 	again := b.call("POST", "/v1/drains", `{"instances":["i1"],"deadline_ms":1000}`).want(200)
 	if again.str("id") != job.str("id") || again.str("mode") != "linger" || again.str("time_ms") != "300000" {
 		t.Errorf("again: %s", again.body)
 	}
 	other := b.call("POST", "/v1/rebalances", `{"instance":"i2"}`).want(202)
-	if other.at("mode") != nil || other.str("time_ms") != "600000" {
+	if other.at("mode") != nil || other.at("spec") != nil || other.str("time_ms") != "600000" {
 		t.Errorf("a rebalance: %s", other.body)
 	}
 }
