@@ -13,14 +13,15 @@ import (
 )
 
 type jobAnswer struct {
-	ID        string              `json:"id"`
-	Kind      string              `json:"kind"`
-	Mode      string              `json:"mode"` // of a drain
-	State     statestore.JobState `json:"state"`
-	Instances []string            `json:"instances"`
-	Attempts  int                 `json:"attempts"`
-	AgeMS     int64               `json:"age_ms"`
-	Progress  jobProgress         `json:"progress"`
+	ID        string                `json:"id"`
+	Kind      string                `json:"kind"`
+	Mode      string                `json:"mode"` // of a drain
+	State     statestore.JobState   `json:"state"`
+	Instances []string              `json:"instances"`
+	Attempts  int                   `json:"attempts"`
+	Spec      *migrations.DrainSpec `json:"spec"` // of a drain
+	AgeMS     int64                 `json:"age_ms"`
+	Progress  jobProgress           `json:"progress"`
 
 	Now map[string]instanceNow `json:"instances_now"` // added by lookAgain
 }

@@ -47,7 +47,7 @@ type simulateCmd struct {
 	From  string `aliases:"url" placeholder:"URL" help:"Play the live fleet of this Berth: its instances, policy and sessions, their ids hashed."`
 	Token string `env:"BERTH_TOKEN" help:"Token of the caller, an operator."`
 	Pool  string `help:"Pool of the live fleet."`
-	Check string `placeholder:"JOB" help:"Print what the simulation predicts for a drain that was really made beside what it did; needs --from."`
+	Check string `placeholder:"JOB" help:"Print what was predicted for a drain that was really made, when it began, beside what it did; needs --from. Nothing else is played."`
 
 	Tune    bool   `help:"Search ring points, bound, maximum age, ramp and pace for the scenario, and print what each costs."`
 	Compare bool   `help:"Play random, modulo, a plain ring and a bounded ring beside it."`
@@ -57,14 +57,14 @@ type simulateCmd struct {
 
 // Run plays the scenario and prints what it shows.
 func (c *simulateCmd) Run(ctx context.Context, std *streams) error {
+	if c.Check != "" {
+		return c.check(ctx, std)
+	}
 	input, err := c.input(ctx)
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.Check != "":
-		return c.check(ctx, std, input)
-	case c.Tune:
+	if c.Tune {
 		return c.tune(ctx, std, input)
 	}
 	draw, err := c.drawer()
@@ -130,8 +130,6 @@ func (c *simulateCmd) input(ctx context.Context) (*simulation, error) {
 		return nil, errors.New("a trace brings its own sessions: want --trace or --sessions")
 	}
 	switch {
-	case c.Check != "" && c.From == "":
-		return nil, errors.New("--check needs --from: the job is read there")
 	case c.From != "" && (file.Trace != "" || c.Sessions != nil || c.Instances != nil):
 		return nil, errors.New("--from brings its own instances and sessions: want it without --trace, --sessions and --instances")
 	case c.From != "":

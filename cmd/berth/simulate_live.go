@@ -3,17 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"berth/cmd/berth/internal/progress"
 	"berth/cmd/berth/internal/simulate"
 	"berth/routing"
 	"berth/services"
-	"berth/statestore"
 )
 
 // fleetAnswer is GET /v1/snapshot, as far as a simulation needs it.
@@ -36,10 +36,6 @@ type fleetAnswer struct {
 		Age    millis `json:"age_ms"`
 		Idle   millis `json:"idle_ms"`
 		Bound  millis `json:"bound_ms"`
-		Moved  *struct {
-			From string `json:"from"`
-			Age  millis `json:"age_ms"`
-		} `json:"moved"`
 	} `json:"sessions"`
 	Cursor string `json:"cursor"`
 }
@@ -106,20 +102,22 @@ func addSessions(f *simulate.Fleet, page *fleetAnswer) error {
 		if err != nil {
 			return fmt.Errorf("a session stands at %q on the ring: %w", x.Ring, err)
 		}
-		s := simulate.Stored{
+		f.Sessions = append(f.Sessions, simulate.Stored{
 			Hash: hash, Owner: x.Owner, Live: x.Live, Turns: x.Turns, Tokens: x.Tokens,
 			Age: x.Age.duration(), Idle: x.Idle.duration(), Bound: x.Bound.duration(),
-		}
-		if x.Moved != nil {
-			s.Moved = &simulate.Moved{From: x.Moved.From, Ago: x.Moved.Age.duration()}
-		}
-		f.Sessions = append(f.Sessions, s)
+		})
 	}
 	return nil
 }
 
-// check prints what is predicted for a drain beside what it did.
-func (c *simulateCmd) check(ctx context.Context, std *streams, input *simulation) error {
+// check prints what a drain expected beside what it did.
+func (c *simulateCmd) check(ctx context.Context, std *streams) error {
+	if c.From == "" {
+		return errors.New("--check needs --from: the job is read there")
+	}
+	if !reflect.DeepEqual(*c, simulateCmd{From: c.From, Token: c.Token, Check: c.Check, JSON: c.JSON}) {
+		return errors.New("--check plays nothing: want it with --from, --token and --json alone")
+	}
 	body, err := c.remote().call(ctx, "GET", "/v1/jobs/"+url.PathEscape(c.Check), nil)
 	if err != nil {
 		return fmt.Errorf("read job %s: %w", c.Check, err)
@@ -128,20 +126,10 @@ func (c *simulateCmd) check(ctx context.Context, std *streams, input *simulation
 	if err := json.Unmarshal(body, &job); err != nil {
 		return fmt.Errorf("read job %s: %w", c.Check, err)
 	}
-	switch {
-	case job.Kind != "drain":
-		return fmt.Errorf("job %s is a %s: only drains are checked", job.ID, job.Kind)
-	case !job.State.Ended():
-		return fmt.Errorf("job %s is %s: wait until it has ended", job.ID, strings.ToLower(string(job.State)))
-	case job.State == statestore.JobCancelled:
-		return fmt.Errorf("job %s was cancelled: it moved what it happened to reach", job.ID)
-	}
-	p := &job.Progress
-	done := simulate.Job{
-		ID: job.ID, Instances: job.Instances, Age: time.Duration(job.AgeMS) * time.Millisecond,
-		Moved: p.Moved, Targets: p.Targets, PrewarmedTokens: int(p.PrewarmedTokens), //nolint:gosec // a sum of prompts
-	}
-	checked, err := simulate.CheckDrain(input.scenario, input.fleet, done)
+	checked, err := simulate.CheckDrain(&simulate.Job{
+		ID: job.ID, Kind: job.Kind, State: job.State, Instances: job.Instances, Attempts: job.Attempts,
+		Spec: job.Spec, Progress: job.Progress.Progress,
+	})
 	if err != nil {
 		return err
 	}

@@ -2,46 +2,65 @@ package simulate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"berth/cmd/berth/internal/figures"
-	"berth/routing"
+	"berth/migrations"
+	"berth/statestore"
 )
 
-// Job is a drain that was really made.
+// Job is a job as its Berth tells of it.
 type Job struct {
-	ID              string
-	Instances       []string
-	Age             time.Duration // since it was created
-	Moved           int
-	Skipped         int // lapsed, expired or deleted before they moved
-	Targets         map[string]int
-	PrewarmedTokens int
+	ID        string
+	Kind      string
+	State     statestore.JobState
+	Instances []string
+	Attempts  int                   // processes that have worked on it
+	Spec      *migrations.DrainSpec // of a drain
+	Progress  migrations.Progress
 }
 
-// Check is what the simulation of a drain says beside what it did.
+// Check is what a drain expected before its first move beside what it did. Nothing in
+// it is of any other time or job: whoever came back, moved on or was drained again
+// since changes none of it.
 type Check struct {
-	Job       string        `json:"job"`
-	Instances []string      `json:"instances"`
-	Known     int           `json:"sessions_known"` // still stored with the move as their newest change
-	Moved     CheckedFigure `json:"moved_sessions"`
-	MaxMean   CheckedFigure `json:"max_mean_of_targets"`
-	Took      CheckedFigure `json:"took_s"` // from the first move to the last
-	Prewarmed CheckedFigure `json:"prewarmed_tokens"`
-	// SameTarget is the part of the known sessions that went where the
-	// simulation puts them.
-	SameTarget float64       `json:"same_target"`
-	Targets    []CheckTarget `json:"targets"`
+	Job       string                `json:"job"`
+	State     statestore.JobState   `json:"state"`
+	Instances []string              `json:"instances"`
+	Spec      *migrations.DrainSpec `json:"spec"`
+
+	Moved           CheckedFigure `json:"moved_sessions"`
+	Prewarmed       CheckedFigure `json:"prewarmed_sessions"` // of those moved
+	Cold            CheckedFigure `json:"cold_sessions"`      // all others of those moved
+	Lapsed          CheckedFigure `json:"lapsed_sessions"`    // not moved, only unbound
+	Left            CheckedFigure `json:"left_sessions"`      // still on the instances at its end
+	Tokens          CheckedFigure `json:"moved_tokens"`       // in the contexts of those moved
+	PrewarmedTokens CheckedFigure `json:"prewarmed_tokens"`   // repeated prewarms count again
+	TookMS          CheckedFigure `json:"took_ms"`            // from the first move to the last
+	// Misplaced is how many of the moved sessions are on another target than was
+	// expected, at least: what the counts of the targets differ by.
+	Misplaced int           `json:"misplaced_sessions_at_least"`
+	Targets   []CheckTarget `json:"targets"`
+	// Unexpected are sessions that left otherwise, by how: nothing is predicted of them.
+	Unexpected map[string]int `json:"unexpected"`
+	// Unanswered are cold sessions that were to be prewarmed, whose target took no task
+	// or did not answer it.
+	Unanswered int      `json:"unanswered_prewarms"`
+	Notes      []string `json:"notes"`
 }
 
-// CheckedFigure is one figure, predicted and as it was.
+// CheckedFigure is one figure, predicted and as it was; nil where nothing is known.
 type CheckedFigure struct {
-	Predicted float64 `json:"predicted"`
-	Actual    float64 `json:"actual"`
+	Predicted *int64 `json:"predicted"`
+	Actual    *int64 `json:"actual"`
 }
 
 // CheckTarget is how many sessions an instance got.
@@ -51,129 +70,165 @@ type CheckTarget struct {
 	Actual    int    `json:"actual"`
 }
 
-// CheckDrain plays the drain again on the fleet as it was before: what the job
-// moved is put back, and moved as the simulation moves it. Loads are those of
-// now, so instances that were over their bound then may not be.
-func CheckDrain(sc Scenario, f *Fleet, job Job) (*Check, error) {
-	c := &Check{Job: job.ID, Instances: job.Instances}
-	snap, err := fleetSnapshot(&sc, f, job.Instances)
-	if err != nil {
-		return nil, err
+// CheckDrain holds a drain against its own forecast. Its error says why there is
+// nothing to compare.
+func CheckDrain(job *Job) (*Check, error) {
+	if err := job.comparable(); err != nil {
+		return nil, fmt.Errorf("check job %s: %w", job.ID, err)
 	}
-	names, err := newStandIns(sc.Policy.Ring)
-	if err != nil {
-		return nil, err
+	p, f := &job.Progress, job.Progress.Forecast
+	c := &Check{
+		Job: job.ID, State: job.State, Instances: job.Instances, Spec: job.Spec,
+		Moved:           figure(f.Sessions, p.Moved),
+		Prewarmed:       figure(f.Prewarmed, p.Prewarmed),
+		Cold:            figure(f.Sessions-f.Prewarmed, p.Moved-p.Prewarmed),
+		Lapsed:          figure(f.Lapsed, p.Skipped[migrations.SkippedLapsed]),
+		Left:            figure(f.Left, p.Open()),
+		Tokens:          figure(f.Tokens, p.Tokens),
+		PrewarmedTokens: figure(f.PrewarmedTokens, p.PrewarmedTokens),
+		Unexpected:      map[string]int{}, Unanswered: p.Unanswered,
 	}
-	plan := &placing{tally: routing.NewTally(snap, job.Instances...), parts: map[string]float64{}}
-	moved := c.replay(f, job, &sc.Move, func(hash uint64) string { return plan.place(names.key(hash), 0) })
-	c.Moved = CheckedFigure{float64(moved), float64(job.Moved)}
-	for i := range c.Targets {
-		c.Targets[i].Actual = job.Targets[c.Targets[i].Instance]
+	if f.TookMS > 0 {
+		c.TookMS.Predicted = new(f.TookMS)
 	}
-	for id, n := range job.Targets {
-		if !slices.ContainsFunc(c.Targets, func(t CheckTarget) bool { return t.Instance == id }) {
-			c.Targets = append(c.Targets, CheckTarget{Instance: id, Actual: n})
-		}
+	if p.Moved > 0 {
+		c.TookMS.Actual = new(p.LastMoveMS - p.FirstMoveMS)
 	}
-	slices.SortFunc(c.Targets, func(a, b CheckTarget) int { return cmp.Compare(a.Instance, b.Instance) })
-	c.MaxMean = c.unevenness(len(f.Replicas) - len(job.Instances))
-	c.Prewarmed.Actual = float64(job.PrewarmedTokens)
+	maps.Copy(c.Unexpected, p.Skipped)
+	delete(c.Unexpected, migrations.SkippedLapsed)
+	c.compareTargets(f.Targets, p.Targets)
+	c.note(job)
 	return c, nil
 }
 
-// fleetSnapshot is the pool with the sources in it.
-func fleetSnapshot(sc *Scenario, f *Fleet, sources []string) (*routing.Snapshot, error) {
-	spec := routing.Spec{Version: 1, Policy: sc.Policy}
-	for _, r := range f.Replicas {
-		in := routing.Instance{ID: r.ID, Weight: r.Weight, State: r.State, RampPercent: r.RampPercent, Zone: r.Zone}
-		if slices.Contains(sources, r.ID) {
-			in.State = routing.Draining
-		}
-		spec.Instances = append(spec.Instances, in)
+// comparable says why a job cannot be held against a forecast.
+func (job *Job) comparable() error {
+	switch {
+	case job.Kind != migrations.KindDrain:
+		return fmt.Errorf("it is a %s: only drains are checked", job.Kind)
+	case job.Spec == nil:
+		return errors.New("its Berth does not say what it was asked for: that takes a newer version")
+	case job.Spec.Mode == migrations.ModeLinger:
+		return errors.New("it lets sessions linger until they lapse: no moves are predicted for that")
+	case job.Spec.Mode == migrations.ModeDetach:
+		return errors.New("it detaches sessions: no moves are predicted for that")
+	case !job.State.Ended():
+		return fmt.Errorf("it is %s: wait until it has ended", job.State)
+	case job.State == statestore.JobCancelled:
+		return errors.New("it was cancelled: it moved what it happened to reach")
+	case job.State == statestore.JobFailed:
+		return fmt.Errorf("it failed: %s", cmp.Or(job.Progress.Reason, "it does not say why"))
+	case job.Progress.Forecast == nil:
+		return errors.New("it stored no forecast when it began: it was begun, or taken over, by a version that does not")
 	}
-	return routing.NewSnapshot(spec, nil)
+	return nil
 }
 
-// replay places every session that the job moved, in the order of the moves, and
-// compares with where it is.
-func (c *Check) replay(f *Fleet, job Job, pace *Move, place func(hash uint64) string) (moved int) {
-	var list []*Stored
-	for i := range f.Sessions {
-		s := &f.Sessions[i]
-		if s.Moved != nil && s.Moved.Ago <= job.Age && slices.Contains(job.Instances, s.Moved.From) || slices.Contains(job.Instances, s.Owner) && s.Live {
-			list = append(list, s)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b *Stored) int { return cmp.Compare(b.movedAgo(), a.movedAgo()) })
-	targets, same := map[string]int{}, 0
-	var first, last time.Duration
-	for _, s := range list {
-		target := place(s.Hash)
-		if target == "" {
-			continue
-		}
-		moved++
-		targets[target]++
-		if s.Moved == nil {
-			continue
-		}
-		if c.Known++; target == s.Owner {
-			same++
-		}
-		first, last = max(first, s.Moved.Ago), min(cmp.Or(last, s.Moved.Ago), s.Moved.Ago)
-		if idle := s.Idle - s.Moved.Ago; idle >= 0 && idle < pace.IdleBelow {
-			c.Prewarmed.Predicted += float64(s.Tokens)
-		}
-	}
-	c.SameTarget = figures.Ratio(same, c.Known)
-	c.Took = CheckedFigure{figures.Round(float64(moved) / pace.SessionsPerS), (first - last).Seconds()}
-	for id, n := range targets {
-		c.Targets = append(c.Targets, CheckTarget{Instance: id, Predicted: n})
-	}
-	return moved
+func figure[T int | uint64](predicted, actual T) CheckedFigure {
+	return CheckedFigure{new(int64(predicted)), new(int64(actual))} //nolint:gosec // counts of sessions and tokens
 }
 
-func (s *Stored) movedAgo() time.Duration {
-	if s.Moved == nil {
-		return 0
+func (c *Check) compareTargets(predicted, actual map[string]int) {
+	all := maps.Clone(predicted)
+	if all == nil {
+		all = map[string]int{}
 	}
-	return s.Moved.Ago
+	maps.Copy(all, actual)
+	more, fewer := 0, 0
+	c.Targets = []CheckTarget{}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		t := CheckTarget{id, predicted[id], actual[id]}
+		c.Targets = append(c.Targets, t)
+		more, fewer = more+max(0, t.Actual-t.Predicted), fewer+max(0, t.Predicted-t.Actual)
+	}
+	c.Misplaced = min(more, fewer)
 }
 
-// unevenness is what the busiest target got, over the mean of those that could.
-func (c *Check) unevenness(targets int) CheckedFigure {
-	var most, sum CheckedFigure
-	for _, t := range c.Targets {
-		most.Predicted, most.Actual = max(most.Predicted, float64(t.Predicted)), max(most.Actual, float64(t.Actual))
-		sum.Predicted, sum.Actual = sum.Predicted+float64(t.Predicted), sum.Actual+float64(t.Actual)
+// note says how the prediction was made, and what is not known.
+func (c *Check) note(job *Job) {
+	c.Notes = []string{
+		"predicted: by the drain itself before its first move, from the sessions, loads and targets of that moment and its own limits, as if no turn ran, nobody came back and workers did at once what they are asked",
+		"actual: what the drain counted; what sessions did later is no part of it, nor is what cold ones that came back had to compute",
 	}
-	over := func(most, sum float64) float64 {
-		if sum == 0 {
-			return 0
-		}
-		return figures.Round(most * float64(targets) / sum)
+	if c.TookMS.Predicted == nil {
+		c.Notes = append(c.Notes, "no time is predicted: its pace bounds nothing here")
+	} else {
+		c.Notes = append(c.Notes, "its time is predicted from its pace alone: waits for turns and for workers, and pauses, come on top; half a second of them may be made up for")
 	}
-	return CheckedFigure{over(most.Predicted, sum.Predicted), over(most.Actual, sum.Actual)}
+	if c.Unanswered > 0 {
+		c.Notes = append(c.Notes, fmt.Sprintf("%d of the cold sessions were to be prewarmed, and their targets took no task or did not answer it", c.Unanswered))
+	}
+	if job.Attempts > 1 {
+		c.Notes = append(c.Notes, fmt.Sprintf("%d processes worked on it one after the other: in between nothing moved, and a move just before a change is dated at that change", job.Attempts))
+	}
 }
 
 // WriteTable writes the check for people.
 func (c *Check) WriteTable(w io.Writer) error {
-	fmt.Fprintf(w, "job %s, drain of %v: %d of its moves can still be seen, %s of them went where the simulation puts them\n\n",
-		c.Job, c.Instances, c.Known, figures.Percent(c.SameTarget))
+	fmt.Fprintf(w, "job %s, drain of %s: %s\n%s\n\n", c.Job, strings.Join(c.Instances, ","), c.State, describeLimits(c.Spec))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	figures.Row(t, "", "predicted", "actual")
-	for _, row := range []struct {
-		name string
-		CheckedFigure
-	}{
-		{"sessions moved", c.Moved}, {"busiest target / mean", c.MaxMean}, {"seconds from first to last move", c.Took}, {"prewarmed tokens, if workers take tasks", c.Prewarmed},
-	} {
-		figures.Row(t, row.name, plain(row.Predicted), plain(row.Actual))
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
+	row := func(name string, f CheckedFigure) {
+		figures.Row(t, name, orDash(f.Predicted, count), orDash(f.Actual, count))
 	}
+	row("sessions moved", c.Moved)
+	row("of them prewarmed", c.Prewarmed)
+	row("of them cold", c.Cold)
+	row("sessions lapsed before their turn", c.Lapsed)
+	row("sessions left behind", c.Left)
+	row("tokens of the sessions moved", c.Tokens)
+	row("tokens prewarmed, repeats included", c.PrewarmedTokens)
+	seconds := func(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 1, 64) }
+	figures.Row(t, "seconds from first to last move", orDash(c.TookMS.Predicted, seconds), orDash(c.TookMS.Actual, seconds))
 	for _, target := range c.Targets {
-		figures.Row(t, "to "+target.Instance, plain(float64(target.Predicted)), plain(float64(target.Actual)))
+		figures.Row(t, "to "+target.Instance, strconv.Itoa(target.Predicted), strconv.Itoa(target.Actual))
 	}
-	return t.Flush()
+	for _, how := range slices.Sorted(maps.Keys(c.Unexpected)) {
+		figures.Row(t, "sessions gone otherwise: "+how, "-", strconv.Itoa(c.Unexpected[how]))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nat least %d of the moved sessions are on another target than predicted\n", c.Misplaced)
+	for _, note := range c.Notes {
+		fmt.Fprintln(w, note)
+	}
+	return nil
 }
 
-func plain(x float64) string { return fmt.Sprintf("%.6g", x) }
+// orDash writes a figure, or that it is not known.
+func orDash(n *int64, write func(int64) string) string {
+	if n == nil {
+		return "-"
+	}
+	return write(*n)
+}
+
+// describeLimits says what a drain was told to keep to.
+func describeLimits(s *migrations.DrainSpec) string {
+	var pace []string
+	for _, x := range []struct {
+		what string
+		perS float64
+	}{{"sessions", s.Pace.SessionsPerS}, {"bytes", s.Pace.BytesPerS}, {"tokens", s.Pace.TokensPerS}, {"prewarmed tokens", s.Prewarm.TokensPerS}} {
+		if x.perS > 0 {
+			pace = append(pace, strconv.FormatFloat(x.perS, 'g', -1, 64)+" "+x.what)
+		}
+	}
+	text := "no pace"
+	if len(pace) > 0 {
+		text = "a second at most " + strings.Join(pace, ", ")
+	}
+	text += fmt.Sprintf("; %s for all", time.Duration(s.DeadlineMS)*time.Millisecond)
+	switch idle := s.Prewarm.IdleBelowMS; {
+	case s.InFlightGraceMS != nil && *s.InFlightGraceMS == 0, idle != nil && *idle == 0:
+		return text + "; nobody is prewarmed"
+	case idle != nil:
+		text += fmt.Sprintf("; prewarmed are those idle below %s", time.Duration(*idle)*time.Millisecond)
+	}
+	if s.Prewarm.MaxTokens > 0 {
+		text += fmt.Sprintf(", up to %d tokens in all", s.Prewarm.MaxTokens)
+	}
+	return text
+}

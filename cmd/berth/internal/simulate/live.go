@@ -34,13 +34,6 @@ type Stored struct {
 	Age    time.Duration // since it was created
 	Idle   time.Duration // since its last turn
 	Bound  time.Duration // since its owner became the owner
-	Moved  *Moved        // by a job, if that was its newest change of owner
-}
-
-// Moved says whom a job moved a session from, and how long ago.
-type Moved struct {
-	From string
-	Ago  time.Duration
 }
 
 // Fleet is a live fleet at one moment.

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -95,49 +94,5 @@ func TestFleetGoesOn(t *testing.T) {
 	}
 	if r.Others[0].Turns == 0 {
 		t.Error("the policy beside it was asked nothing")
-	}
-}
-
-// A check finds what a drain did where it did what the simulation does, and says
-// where it did not.
-func TestCheckDrain(t *testing.T) {
-	t.Parallel()
-	sc := Default()
-	before := fleet(t, 4, 800)
-	snap, err := fleetSnapshot(&sc, before, []string{"worker-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tally := routing.NewTally(snap, "worker-1")
-	job := Job{ID: "j", Instances: []string{"worker-1"}, Age: time.Hour, Targets: map[string]int{}}
-	for i := range before.Sessions {
-		s := &before.Sessions[i]
-		if s.Owner != "worker-1" {
-			continue
-		}
-		target, _ := tally.PlaceHash(s.Hash, 0, nil)
-		s.Owner, s.Moved = target.Instance.ID, &Moved{From: "worker-1", Ago: time.Duration(i) * time.Second}
-		s.Idle += s.Moved.Ago
-		job.Moved++
-		job.Targets[s.Owner]++
-	}
-	check, err := CheckDrain(sc, before, job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if check.SameTarget != 1 || check.Known != job.Moved || check.Moved.Predicted != float64(job.Moved) || check.MaxMean.Predicted != check.MaxMean.Actual {
-		t.Errorf("a drain as it should be is checked as %+v", check)
-	}
-	if math.Abs(check.Took.Actual-799) > 10 || check.Prewarmed.Predicted != float64(1500*job.Moved) {
-		t.Errorf("it took %v and prewarmed %v", check.Took, check.Prewarmed)
-	}
-	for i := range before.Sessions { // as if the job had put everybody on one
-		if s := &before.Sessions[i]; s.Moved != nil {
-			s.Owner = "worker-0"
-		}
-	}
-	job.Targets = map[string]int{"worker-0": job.Moved}
-	if check, err = CheckDrain(sc, before, job); err != nil || check.SameTarget > 0.5 || check.MaxMean.Actual < 2*check.MaxMean.Predicted {
-		t.Errorf("%v: one target for all is checked as %+v", err, check)
 	}
 }
