@@ -215,10 +215,14 @@ func erasing(v *statestore.View) intent {
 	return intent{Key: v.Key, From: v.Owner, Epoch: v.Epoch, Bytes: v.Bytes, Tokens: Prefill(v)}
 }
 
-// eraseOne ends a session and counts it, or says why it has to be tried again.
+// eraseOne ends a session and counts it, or says why it has to be tried again. A
+// delete that has begun is not given up when the time of the pass is over: it might
+// happen after the count of what is left.
 func (e *erase) eraseOne(ctx context.Context, v *statestore.View) (blocked string, err error) {
 	in := erasing(v)
-	existed, err := e.o.Erase(ctx, v)
+	begun, done := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer done()
+	existed, err := e.o.Erase(begun, v)
 	var stale *statestore.StaleHandleError
 	var behind *statestore.StoreBehindError
 	var ended *statestore.EndedError
