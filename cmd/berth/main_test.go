@@ -138,7 +138,7 @@ func TestVariablesAreRead(t *testing.T) {
 	if _, err := model(t, &cli).Parse([]string{"drain", "i1", "--berth", "http://three:3"}); err != nil {
 		t.Fatal(err)
 	}
-	if d := cli.Drain; d.Deadline != 7*time.Minute || d.Wait || !d.JSON || d.URL != "http://three:3" || d.Grace != 30*time.Second {
+	if d := &cli.Drain; d.Deadline != 7*time.Minute || d.Wait || !d.JSON || d.URL != "http://three:3" || d.Grace != 30*time.Second {
 		t.Errorf("drain is %+v", d)
 	}
 	if _, err := model(t, &cli).Parse([]string{"sim-worker"}); err != nil {

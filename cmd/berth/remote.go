@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 )
 
 // RemoteFlags say which Berth an operator's command talks to.
@@ -16,7 +17,13 @@ type RemoteFlags struct {
 	Token string `env:"BERTH_TOKEN" help:"Token of the caller."`
 	JSON  bool   `help:"Print JSON for scripts."`
 
+	TLSFlags `embed:""`
+
 	Headers map[string]string `kong:"-"` // of every call; empty ones are left out
+
+	dial sync.Once
+	web  *http.Client
+	bad  error // why there is none
 }
 
 // problem is a refusal as the API answers it.
@@ -67,7 +74,11 @@ func (r *RemoteFlags) ask(ctx context.Context, method, path string, body any) (a
 			req.Header.Set(name, value)
 		}
 	}
-	resp, err := http.DefaultClient.Do(req)
+	r.dial.Do(func() { r.web, r.bad = r.client() })
+	if r.bad != nil {
+		return nil, 0, r.bad
+	}
+	resp, err := r.web.Do(req)
 	if err != nil {
 		return nil, 0, fmt.Errorf("ask %s: %w", r.URL, err)
 	}

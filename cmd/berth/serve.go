@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -186,13 +185,9 @@ func (c *serveCmd) tlsConfig() (*tls.Config, error) {
 	if c.TLSClientCA == "" {
 		return config, nil
 	}
-	pem, err := os.ReadFile(c.TLSClientCA)
-	if err != nil {
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	if config.ClientCAs, err = readCAs(c.TLSClientCA); err != nil {
 		return nil, fmt.Errorf("read the client CA: %w", err)
-	}
-	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !config.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("client CA %s holds no certificate", c.TLSClientCA)
 	}
 	return config, nil
 }

@@ -47,6 +47,9 @@ type simulateCmd struct {
 	From  string `aliases:"url" placeholder:"URL" help:"Play the live fleet of this Berth: its instances, policy and sessions, their ids hashed."`
 	Token string `env:"BERTH_TOKEN" help:"Token of the caller, an operator."`
 	Pool  string `help:"Pool of the live fleet."`
+
+	TLSFlags `embed:""`
+
 	Check string `placeholder:"JOB" help:"Print what was predicted for a drain that was really made, when it began, beside what it did; needs --from. Nothing else is played."`
 
 	Tune    bool   `help:"Search ring points, bound, maximum age, ramp and pace for the scenario, and print what each costs."`

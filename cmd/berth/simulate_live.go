@@ -45,17 +45,20 @@ type millis int64
 
 func (m millis) duration() time.Duration { return time.Duration(m) * time.Millisecond }
 
-func (c *simulateCmd) remote() *RemoteFlags { return &RemoteFlags{URL: c.From, Token: c.Token} }
+func (c *simulateCmd) remote() *RemoteFlags {
+	return &RemoteFlags{URL: c.From, Token: c.Token, TLSFlags: c.TLSFlags}
+}
 
 // loadFleet reads the live fleet, page by page.
 func (c *simulateCmd) loadFleet(ctx context.Context, s *simulation) error {
 	s.fleet = new(simulate.Fleet)
+	remote := c.remote()
 	query := url.Values{"sessions": {"hash"}}
 	if c.Pool != "" {
 		query.Set("pool", c.Pool)
 	}
 	for first := true; ; first = false {
-		body, err := c.remote().call(ctx, "GET", "/v1/snapshot?"+query.Encode(), nil)
+		body, err := remote.call(ctx, "GET", "/v1/snapshot?"+query.Encode(), nil)
 		if err != nil {
 			return fmt.Errorf("read the live fleet: %w", err)
 		}
@@ -115,8 +118,8 @@ func (c *simulateCmd) check(ctx context.Context, std *streams) error {
 	if c.From == "" {
 		return errors.New("--check needs --from: the job is read there")
 	}
-	if !reflect.DeepEqual(*c, simulateCmd{From: c.From, Token: c.Token, Check: c.Check, JSON: c.JSON}) {
-		return errors.New("--check plays nothing: want it with --from, --token and --json alone")
+	if !reflect.DeepEqual(*c, simulateCmd{From: c.From, Token: c.Token, TLSFlags: c.TLSFlags, Check: c.Check, JSON: c.JSON}) {
+		return errors.New("--check plays nothing: want it with --from, what that needs to get through, and --json alone")
 	}
 	body, err := c.remote().call(ctx, "GET", "/v1/jobs/"+url.PathEscape(c.Check), nil)
 	if err != nil {

@@ -7,7 +7,8 @@
 # worker goes on serving and beating.
 #
 # BERTH_INSTANCE        the worker's instance id, like the pod's name
-# BERTH_URL             where Berth is; BERTH_TOKEN if it wants one
+# BERTH_URL             where Berth is; BERTH_TOKEN if it wants one, and for TLS with
+#                       a private CA BERTH_CA, BERTH_CERT and BERTH_CERT_KEY
 # BERTH_DRAIN_DEADLINE  how long the drain may take, like 4m; and every other flag of
 #                       `berth drain` by its variable
 # BERTH_DRAIN_AVOID     label=value of pods that go away as well, like those of the
