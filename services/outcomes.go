@@ -38,8 +38,9 @@ type outcomesOutput struct {
 // bindsAtOnce bounds how many sessions one report binds at the same time.
 const bindsAtOnce = 32
 
-// reportOutcomes takes reports of how requests ended. They feed metrics, and bind
-// sessions that have no stored turns to whoever served them. A report with a
+// reportOutcomes takes reports of how requests ended. They feed breakers and metrics,
+// bind sessions that have no stored turns to whoever served them, and keep a session's
+// next hints from who did not serve it and does not hold it. A report with a
 // malformed session id is refused before anything of it counts.
 func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcomesOutput, error) {
 	p, err := require(ctx, RoleGateway, RoleWorker)
@@ -69,9 +70,14 @@ func (s *Server) reportOutcomes(ctx context.Context, in *outcomesInput) (*outcom
 		if instance == nil || p.allowPool(instance.Pool) != nil {
 			continue // another pool's instance is none for this caller
 		}
-		s.tallies.outcome(instance.Owner(), outcomeOf(o.Result).WithStatus(o.Status))
+		var session *statestore.SessionDigest
+		if o.Session != "" && instance.Pool == keys[i].Pool {
+			digest := keys[i].Digest()
+			session = &digest
+		}
+		s.reported(instance, outcomeOf(o.Result).WithStatus(o.Status), session)
 		s.metrics.usage(instance, o.Usage)
-		if Result(o.Result) != ResultOK || o.Session == "" || o.Handle == "" || instance.Pool != keys[i].Pool {
+		if Result(o.Result) != ResultOK || session == nil || o.Handle == "" {
 			continue
 		}
 		group.Go(func() error {

@@ -75,11 +75,7 @@ func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, er
 		}
 		return routed{}, q, newProblem("unknown_pool", "no pool has this name")
 	}
-	for _, r := range q.reports {
-		if in := image.instances[r.instance]; in != nil && in.Pool == q.pool {
-			s.tallies.outcome(in.Owner(), outcomeOf(string(r.result)))
-		}
-	}
+	s.takeReports(&q, image)
 	out := routed{snapshot: pool.snapshot, session: q.session != ""}
 	if !out.session {
 		out.decision = s.decide(pool, routing.Request{
@@ -89,6 +85,23 @@ func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, er
 	}
 	err = s.routeSession(r.Context(), &q, image, pool, &out)
 	return out, q, err
+}
+
+// takeReports takes in what a gateway says of the instances that it excludes.
+func (s *Server) takeReports(q *routeQuery, image *fleetImage) {
+	if len(q.reports) == 0 {
+		return
+	}
+	var session *statestore.SessionDigest
+	if q.session != "" {
+		digest := q.key().Digest()
+		session = &digest
+	}
+	for _, r := range q.reports {
+		if in := image.instances[r.instance]; in != nil && in.Pool == q.pool {
+			s.reported(in, outcomeOf(string(r.result)), session)
+		}
+	}
 }
 
 // nobody refuses a decision without an instance.
@@ -127,7 +140,7 @@ func (s *Server) routeSession(ctx context.Context, q *routeQuery, image *fleetIm
 		if q.affinity != "" {
 			req.Hinted, req.Session = pool.hints, binary.BigEndian.Uint64(digest[:])
 		}
-		out.decision = s.decide(pool, req, b.record())
+		out.decision = s.decideSession(image, pool, digest, req, b.record())
 		if req.Hinted != nil {
 			req.Hinted.Count(&req, &out.decision)
 		}

@@ -101,6 +101,7 @@ type Server struct {
 	wakeups  *wakeups
 	tallies  *tallies
 	trials   *trials
+	unserved *unserved
 	looks    *taskLooks
 	beats    *beatCounter
 	slots    beatSlots
@@ -145,6 +146,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.fleet, s.beats = newFleet(s.store), &beatCounter{store: s.store}
 	if s.bindings, err = newBindings(s.store, o); err != nil {
 		return nil, fmt.Errorf("make the binding cache: %w", err)
+	}
+	if s.unserved, err = newUnserved(); err != nil {
+		return nil, err
 	}
 	s.jobs = migrations.New(s.store, s.migrationOptions())
 	s.mount()
