@@ -1,6 +1,7 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -142,6 +143,26 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		s := sessionOf(t, Config{BaseURLs: []string{srv.URL}, HTTPClient: c}, 7, 3)
 		var p *Problem
 		if _, err := s.Append(t.Context(), one("1")); !errors.As(err, &p) || p.Status != http.StatusTemporaryRedirect {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// The caller's client brings the CA that it trusts and the certificate that it shows.
+func TestTheCallersTLSIsUsed(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewUnstartedServer(reply(200, `{"instance":"i1","address":"10.0.0.1:8000"}`))
+	srv.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	srv.StartTLS()
+	defer srv.Close()
+	own := srv.Client() // trusts the server
+	own.Transport.(*http.Transport).TLSClientConfig.Certificates = srv.TLS.Certificates
+	for name, c := range map[string]*http.Client{"its own client": nil, "the caller's": own} {
+		g, err := NewGateway(Config{BaseURLs: []string{srv.URL}, HTTPClient: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Route(t.Context(), RouteRequest{Session: SessionKey{ID: "s"}}); (err == nil) != (c != nil) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
