@@ -31,11 +31,12 @@ type layer struct {
 // a new one has to say where it belongs.
 var layers = []layer{
 	{path: "cmd", imports: everything, tests: fixtures},
-	{path: "services", imports: []string{"services/...", "migrations/...", "routing/...", "statestore", "statestore/handle"}, tests: stores},
-	{path: "migrations", imports: []string{"migrations/...", "routing/...", "statestore", "statestore/handle"}, tests: stores},
+	{path: "services", imports: []string{"services/...", "migrations/...", "routing/...", "statestore", "statestore/handle", "statestore/line"}, tests: stores},
+	{path: "migrations", imports: []string{"migrations/...", "routing/...", "statestore", "statestore/handle", "statestore/line"}, tests: stores},
 	{path: "routing", imports: []string{"routing/..."}},
 	{path: "statestore", onlyStdlib: true, tests: []string{"statestore/..."}},
 	{path: "statestore/handle", imports: []string{"statestore"}},
+	{path: "statestore/line", imports: []string{"statestore"}, onlyStdlib: true},
 	{path: "statestore/internal", imports: []string{"statestore", "statestore/internal/..."}},
 	{path: "statestore/storetest", imports: []string{"statestore", "statestore/internal/...", "statestore/storetest/..."}},
 	{path: "statestore/redisstore", imports: []string{"statestore", "statestore/internal/...", "statestore/redisstore/..."}, tests: suite},

@@ -9,6 +9,7 @@ import (
 
 	"berth/integration/redistest"
 	"berth/statestore"
+	"berth/statestore/line"
 	"berth/statestore/redisstore"
 )
 
@@ -156,12 +157,12 @@ func TestAnAdmissionThatIsNotGivenBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.register("a").beating()
 		w.register("b")
-		_, err := w.store.AcquireLease(w.ctx, "drains/"+poolName, "dead", admissionLease)
+		_, err := w.store.AcquireLease(w.ctx, "drains/"+poolName, "dead", line.Lease)
 		w.ok(err)
 		p := w.starts("one", w.store)
 		began := time.Now()
 		job := p.drains(w, DrainSpec{Instances: []string{"a"}})
-		if took := time.Since(began); took < admissionLease-time.Second || took > admissionWait {
+		if took := time.Since(began); took < line.Lease-time.Second || took > line.Wait {
 			t.Errorf("it waited for %v", took)
 		}
 		w.ends(job.ID, statestore.JobSucceeded)
