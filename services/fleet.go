@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,7 +49,7 @@ type fleetImage struct {
 	number    uint64            // of the read that it comes from
 	read      time.Time         // monotonic, when view.Now was the store's clock
 	loaded    bool
-	broken    map[string]error // pools whose stored policy or members make no snapshot
+	broken    map[string]error // pools whose stored policy or members make no snapshot, or whose models are another's
 }
 
 // pool is one pool of the image.
@@ -281,8 +282,11 @@ func (i *fleetImage) addPool(name string, stored statestore.Policy, members []ro
 	}
 	i.pools[name] = next
 	for _, m := range policy.Models {
-		if _, taken := i.models[m]; !taken {
+		switch other, taken := i.models[m]; {
+		case !taken:
 			i.models[m] = name
+		case i.broken[name] == nil:
+			i.broken[name] = errors.New(alreadyMeans(m, other))
 		}
 	}
 }

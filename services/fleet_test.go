@@ -201,8 +201,12 @@ func TestAModelListedTwiceMeansOnePool(t *testing.T) {
 	}
 	for range 20 {
 		f := newFleet(r)
-		if err := f.refresh(t.Context()); err != nil || f.now().models["m"] != "a" {
-			t.Fatalf("m means %q: %v", f.now().models["m"], err)
+		err := f.poll(t.Context())
+		if f.now().models["m"] != "a" {
+			t.Fatalf("m means %q", f.now().models["m"])
+		}
+		if err == nil || !strings.Contains(err.Error(), `pool b: "m" already means pool a`) || !strings.Contains(err.Error(), `pool c: "m" already means pool a`) {
+			t.Fatalf("told %v", err)
 		}
 	}
 }

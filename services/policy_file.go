@@ -1,15 +1,11 @@
 package services
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,8 +20,8 @@ import (
 //	pools:
 //	  default: {affinity_idle_ms: 600000, ramp: {over_ms: 30000}}
 //
-// Unknown members, values out of range and policies that contradict themselves are
-// refused with the pool's name.
+// Unknown members, values out of range, policies that contradict themselves and models
+// that two pools list are refused with the pool's name.
 func LoadPolicies(path string) (map[string]PoolPolicy, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -35,7 +31,7 @@ func LoadPolicies(path string) (map[string]PoolPolicy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policies %s: %w", path, err)
 	}
-	out := make(map[string]PoolPolicy, len(pools))
+	out, means := make(map[string]PoolPolicy, len(pools)), map[string]string{}
 	for i := 0; i < len(pools); i += 2 {
 		name := pools[i].Value
 		if _, twice := out[name]; twice {
@@ -44,6 +40,13 @@ func LoadPolicies(path string) (map[string]PoolPolicy, error) {
 		p, err := readPolicy(name, pools[i+1])
 		if err != nil {
 			return nil, fmt.Errorf("policies %s: pool %s: %w", path, name, err)
+		}
+		for k, m := range p.Models {
+			if other, taken := means[m]; taken {
+				wrong := FieldErrors{Location: fmt.Sprintf("models[%d]", k), Message: alreadyMeans(m, other)}
+				return nil, fmt.Errorf("policies %s: pool %s: %w", path, name, inFile(resolved(pools[i+1]), []FieldErrors{wrong}))
+			}
+			means[m] = name
 		}
 		out[name] = p
 	}
@@ -172,42 +175,4 @@ func lineOf(node *yaml.Node, path string) int {
 		node = inner
 	}
 	return line
-}
-
-// applyPolicies stores the policies that the process was started with: for pools
-// that have none, or enforced over whatever is stored.
-func (s *Server) applyPolicies(ctx context.Context) error {
-	about, err := s.store.Describe(ctx)
-	if err != nil {
-		return fmt.Errorf("describe the store: %w", err)
-	}
-	stored := s.fleet.now().view.Policies
-	for _, name := range slices.Sorted(maps.Keys(s.options.Policies)) {
-		doc, err := json.Marshal(s.options.Policies[name])
-		if err != nil {
-			return fmt.Errorf("render the policy of pool %s: %w", name, err)
-		}
-		have, there := stored[name]
-		if there && (!s.options.EnforcePolicies || bytes.Equal(have.Doc, doc)) {
-			continue
-		}
-		p := s.options.Policies[name]
-		if wrong := p.wrong(about.Backend); len(wrong) > 0 {
-			return fmt.Errorf("policy of pool %s: %s: %s", name, wrong[0].Location, wrong[0].Message)
-		}
-		put, err := s.store.PutPolicy(ctx, name, doc)
-		if err != nil {
-			return fmt.Errorf("put the policy of pool %s: %w", name, err)
-		}
-		s.log.Info("policy applied", "pool", name, "version", put.Version)
-	}
-	return nil
-}
-
-// enforced refuses to change what a file decides.
-func (s *Server) enforced(pool string) error {
-	if _, there := s.options.Policies[pool]; there && s.options.EnforcePolicies {
-		return newProblem("policy_enforced", "the policy of this pool comes from the file that this process was started with")
-	}
-	return nil
 }

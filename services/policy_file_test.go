@@ -46,6 +46,7 @@ func TestPoliciesFromAFile(t *testing.T) {
 		t.Fatalf("an enforced policy at another replica: %s", a.body)
 	}
 	enforced.call("PUT", "/v1/pools/a/policy", `{}`).refused(409, "policy_enforced")
+	first.call("PUT", "/v1/pools/a/policy", `{}`).refused(409, "policy_enforced")
 	enforced.call("PUT", "/v1/pools/c/policy", `{}`).want(200)
 	again := setupOn(t, store, func(o *services.Options) { o.Policies, o.EnforcePolicies = policies, true })
 	if a := again.call("GET", "/v1/pools/a/policy", "").want(200); a.str("version") != "3" {
@@ -80,6 +81,7 @@ func TestPolicyFilesThatMakeNoSense(t *testing.T) {
 		"pools:\n  a: {max_age_ms: soon}":                                  "pool a: line 2: max_age_ms: expected",
 		"pools: {a: {max_age_ms: 100000000000000000000}}":                  "pool a: line 1: max_age_ms: expected",
 		"pools: {a: {models: [x, x]}}":                                     `pool a: line 1: models[1]: "x" is listed twice`,
+		"pools:\n  a: {models: [x, y]}\n  b:\n    models: [z, y]":          `pool b: line 4: models[1]: "y" already means pool a`,
 		`pools: {a: {models: [""]}}`:                                       "pool a: line 1: models[0]: must have 1 to 256 bytes",
 		"pools: {a: {ramp: {1: 2}}}":                                       "pool a: line 1: the name of a member is no string",
 		"pools: {a: {shed: true, shed: true}}":                             "already defined",

@@ -104,12 +104,6 @@ func (s *Server) putPolicy(ctx context.Context, in *putPolicyInput) (*policyOutp
 	if err := s.enforced(in.Pool); err != nil {
 		return nil, err
 	}
-	s.seeFleet(ctx)
-	for _, m := range in.Body.Models {
-		if pool, listed := s.fleet.now().models[m]; listed && pool != in.Pool {
-			return nil, invalid("body.models", fmt.Sprintf("%q already means pool %s", m, pool))
-		}
-	}
 	doc, err := json.Marshal(in.Body)
 	if err != nil {
 		return nil, fmt.Errorf("render the policy: %w", err)
@@ -117,9 +111,16 @@ func (s *Server) putPolicy(ctx context.Context, in *putPolicyInput) (*policyOutp
 	if _, err := parsePolicy(doc); err != nil {
 		return nil, err
 	}
-	stored, err := s.store.PutPolicy(ctx, in.Pool, doc)
+	var stored statestore.Policy
+	err = s.changePolicies(ctx, func(ctx context.Context, before map[string]statestore.Policy) (err error) {
+		if model, other := meant(in.Pool, in.Body.Models, before); other != "" {
+			return invalid("body.models", alreadyMeans(model, other))
+		}
+		stored, err = s.callPut(ctx, in.Pool, doc)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("put the policy of pool %s: %w", in.Pool, err)
+		return nil, err
 	}
 	s.audit(p, "put policy", "pool", in.Pool, "version", stored.Version)
 	s.seeFleet(ctx)

@@ -100,7 +100,7 @@ var problems = map[string]problemKind{
 	"no_target":          {409, "No other instance could take the sessions", "Add an instance, or drain with mode detach."},
 	"has_sessions":       {409, "Sessions still live on the instance", "Drain it first, or delete with force=true."},
 	"wrong_state":        {409, "The instance or job is not in a state for this", "Read its state, and the job that drains it, and decide again."},
-	"policy_enforced":    {409, "A file decides the policy", "Change the file, and restart the processes that enforce it."},
+	"policy_enforced":    {409, "A file decides the policy", "Change the file, and restart the processes that enforce it. Calls may change the policy half a minute after the last of them ended, or was restarted without the pool."},
 	"expired":            {410, "The session expired", "Start anew with the handle of a new /route."},
 	"deleted":            {410, "The session was deleted", "Start anew with the handle of a new /route and recreate: true."},
 	"too_large":          {413, "Too large", "Shorten the context with a replace or with base. Nothing was stored."},

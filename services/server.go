@@ -108,6 +108,7 @@ type Server struct {
 	gone     *goneWatch
 	failures failureLogs
 	sessions sessionStatistics
+	marks    map[string]uint64 // tokens of the marks of pools whose policy a file decides
 	tagKey   [sha256.Size]byte
 
 	router      *chi.Mux
@@ -139,6 +140,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		options: o, log: o.Logger, tokens: o.Tokens, headers: headers, handles: codec,
 		wakeups: newWakeups(), tallies: newTallies(), trials: newTrials(o.Process), gone: newGoneWatch(o.GoneAfter, o.DownAfter),
 		looks: newTaskLooks(o.TaskLease), failures: newFailureLogs(), slots: beatSlots{every: o.HeartbeatEvery, begun: time.Now()},
+		marks:  map[string]uint64{},
 		tagKey: sha256.Sum256(append([]byte("log"), keys[len(keys)-1].Secret...)),
 	}
 	s.metrics = newMetrics(s)
@@ -173,6 +175,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.tell(ctx) })
 	group.Go(func() error { return s.sweep(ctx) })
 	group.Go(func() error { return s.jobs.Run(ctx) })
+	group.Go(func() error { return s.enforce(ctx) })
 	err := group.Wait()
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it was asked to end

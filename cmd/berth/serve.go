@@ -26,7 +26,7 @@ type serveCmd struct {
 	Insecure bool   `env:"BERTH_INSECURE" help:"Listen beyond loopback without tokens."`
 
 	Policy        string `env:"BERTH_POLICY" type:"path" help:"YAML or JSON file of pool policies, for pools that have none yet."`
-	PolicyEnforce bool   `env:"BERTH_POLICY_ENFORCE" help:"The file's policies replace what is stored, and nobody changes them by a call."`
+	PolicyEnforce bool   `env:"BERTH_POLICY_ENFORCE" help:"The file's policies replace what is stored, and nobody changes them by a call to any process, until half a minute after the last that enforces them ended."`
 
 	TLSCert     string `env:"BERTH_TLS_CERT" name:"tls-cert" type:"path" help:"Certificate file (PEM)."`
 	TLSKey      string `env:"BERTH_TLS_KEY" name:"tls-key" type:"path" help:"Key file (PEM)."`
