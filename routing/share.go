@@ -1,6 +1,9 @@
 package routing
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Share is the part of the key space one member owns.
 type Share struct {
@@ -11,24 +14,60 @@ type Share struct {
 	Fair   float64 // its points over all points, 0 to 1
 }
 
+// holding is a table of slot owners, and the points that entitle them.
+type holding struct {
+	ids    []string
+	counts []int
+	placed int // members with at least one point
+	slots  []uint16
+}
+
+func (r *Ring) holding() holding { return holding{r.ids, r.counts, r.placed, r.slots} }
+
+// holding is where new sessions go by the ring: slots of those that take none belong
+// to the next of their walk that does.
+func (s *Snapshot) holding() holding {
+	h := s.ring.holding()
+	h.counts, h.placed = make([]int, len(h.ids)), 0
+	for i, points := range s.ring.counts {
+		if s.takes.has(i) {
+			h.counts[i] = points
+			h.placed++
+		}
+	}
+	if h.placed == 0 || h.placed == s.ring.placed {
+		return h
+	}
+	h.slots = make([]uint16, len(s.ring.slots))
+	for slot := range h.slots {
+		h.slots[slot] = uint16(s.ring.first(uint64(slot)<<s.ring.shift, s.takes)) //nolint:gosec // somebody takes them
+	}
+	return h
+}
+
 // Shares lists what each member owns, in order of ids: nothing of an empty ring,
 // and nothing where no member has points.
-func (r *Ring) Shares() []Share {
-	owned := make([]int, len(r.ids))
-	if r.placed > 0 { // else the table names an index that owns nothing, if it exists at all
-		for _, o := range r.slots {
+func (r *Ring) Shares() []Share { return r.holding().shares() }
+
+// Shares lists what part of new sessions goes to each instance by the ring alone, in
+// order of ids: nothing to one that takes none. Their fair parts are of those that do.
+func (s *Snapshot) Shares() []Share { return s.holding().shares() }
+
+func (h holding) shares() []Share {
+	owned, total := make([]int, len(h.ids)), max(1, h.total())
+	if h.placed > 0 { // else the table names an index that owns nothing, if it exists at all
+		for _, o := range h.slots {
 			owned[o]++
 		}
 	}
-	total := max(1, r.total())
-	shares := make([]Share, len(r.ids))
-	for i, id := range r.ids {
+	shares := make([]Share, len(h.ids))
+	for i, id := range h.ids {
 		shares[i] = Share{
 			ID:     id,
-			Points: r.counts[i],
+			Points: h.counts[i],
 			Slots:  owned[i],
-			Share:  float64(owned[i]) / float64(r.opts.Slots),
-			Fair:   float64(r.counts[i]) / float64(total),
+			Share:  float64(owned[i]) / float64(len(h.slots)),
+			Fair:   float64(h.counts[i]) / total,
 		}
 	}
 	return shares
@@ -42,21 +81,27 @@ type Spread struct {
 }
 
 // Spread measures the compiled table.
-func (r *Ring) Spread() Spread {
-	if r.placed == 0 {
-		return Spread{}
-	}
+func (r *Ring) Spread() Spread { return spreadOf(r.Shares()) }
+
+// Spread measures how evenly new sessions go to those that take them.
+func (s *Snapshot) Spread() Spread { return spreadOf(s.Shares()) }
+
+func spreadOf(shares []Share) Spread {
 	s := Spread{MinMean: math.Inf(1)}
-	sum := 0.0
-	for _, m := range r.Shares() {
+	sum, n := 0.0, 0
+	for _, m := range shares {
 		if m.Points == 0 {
 			continue
 		}
 		ratio := m.Share / m.Fair
 		s.MaxMean, s.MinMean = max(s.MaxMean, ratio), min(s.MinMean, ratio)
 		sum += (ratio - 1) * (ratio - 1)
+		n++
 	}
-	s.StdDev = math.Sqrt(sum / float64(r.placed))
+	if n == 0 {
+		return Spread{}
+	}
+	s.StdDev = math.Sqrt(sum / float64(n))
 	return s
 }
 
@@ -70,29 +115,58 @@ type Movement struct {
 
 // Movement compares r with the ring that follows it. Tables of different size
 // are compared slot by slot of the finer one.
-func (r *Ring) Movement(next *Ring) Movement {
-	if r.placed == 0 || next.placed == 0 {
+func (r *Ring) Movement(next *Ring) Movement { return r.holding().movement(next.holding()) }
+
+// Movement says what the snapshot that follows does to where new sessions go by the
+// ring alone: nothing while nobody takes any.
+func (s *Snapshot) Movement(next *Snapshot) Movement { return s.holding().movement(next.holding()) }
+
+// PlacesAs reports whether both place new sessions alike by the ring alone, without
+// comparing tables: also false where other members came to the same.
+func (s *Snapshot) PlacesAs(other *Snapshot) bool {
+	return s.ring == other.ring && slices.Equal(s.takes, other.takes)
+}
+
+func (h holding) movement(next holding) Movement {
+	if h.placed == 0 || next.placed == 0 {
 		return Movement{}
 	}
-	points := func(in *Ring, id string) float64 { return float64(in.Points(id)) }
-	slots := max(r.opts.Slots, next.opts.Slots)
+	had, has := h.points(), next.points()
+	slots := max(len(h.slots), len(next.slots))
 	step := 1 / float64(slots)
 	var m Movement
 	for s := range slots {
-		from := r.ids[r.slots[s*r.opts.Slots/slots]]
-		to := next.ids[next.slots[s*next.opts.Slots/slots]]
+		from := h.ids[h.slots[s*len(h.slots)/slots]]
+		to := next.ids[next.slots[s*len(next.slots)/slots]]
 		if from == to {
 			continue
 		}
 		m.Moved += step
-		if points(next, from) >= points(r, from) && points(next, to) <= points(r, to) {
+		if has[from] >= had[from] && has[to] <= had[to] {
 			m.Avoidable += step
 		}
 	}
-	before, after := float64(r.total()), float64(next.total())
+	before, after := h.total(), next.total()
 	for i, id := range next.ids {
-		gain := float64(next.counts[i])/after - points(r, id)/before
+		gain := float64(next.counts[i])/after - float64(had[id])/before
 		m.Ideal += max(0, gain)
 	}
 	return m
+}
+
+// points are those of each member by its id.
+func (h holding) points() map[string]int {
+	points := make(map[string]int, len(h.ids))
+	for i, id := range h.ids {
+		points[id] = h.counts[i]
+	}
+	return points
+}
+
+func (h holding) total() float64 {
+	total := 0
+	for _, points := range h.counts {
+		total += points
+	}
+	return float64(total)
 }

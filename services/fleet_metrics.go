@@ -15,7 +15,7 @@ var (
 	beatDesc      = prometheus.NewDesc("berth_instance_heartbeat_age_seconds", "Seconds since the last heartbeat of an instance, by the store's clock; not there for one that never sent any.", []string{"pool", "instance"}, nil)
 	breakerDesc   = prometheus.NewDesc("berth_instance_breaker", "Always 1, for an instance whose breaker is not closed, by its state.", []string{"pool", "instance", "state"}, nil)
 	rampDesc      = prometheus.NewDesc("berth_instance_ramp", "Part of its weight that an instance has in force while it is let in, 0 to 1.", []string{"pool", "instance"}, nil)
-	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space that the last change of a pool's ring moved, 0 to 1.", []string{"pool"}, nil)
+	movedDesc     = prometheus.NewDesc("berth_ring_moved", "Part of the key space whose new sessions go elsewhere since the last change of a pool's ring or of who takes new sessions, 0 to 1.", []string{"pool"}, nil)
 	rebuildsDesc  = prometheus.NewDesc("berth_ring_rebuilds_total", "Times that this process built another ring of a pool.", []string{"pool"}, nil)
 	promptedDesc  = prometheus.NewDesc("berth_instance_kv_tokens_prompted_total", "Tokens that the engine of an instance looked up in its KV cache since it started, as its heartbeats tell (prefix_queries). Every process shows the same.", []string{"pool", "instance"}, nil)
 	cachedDesc    = prometheus.NewDesc("berth_instance_kv_tokens_cached_total", "Those of the tokens looked up that the engine found in its KV cache (prefix_hits). Every process shows the same.", []string{"pool", "instance"}, nil)

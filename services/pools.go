@@ -156,20 +156,20 @@ type ringOutput struct {
 		Pool            string             `json:"pool"`
 		SnapshotVersion uint64             `json:"snapshot_version"`
 		Checksum        string             `json:"checksum" doc:"equal in every process with the same members"`
-		MaxMean         float64            `json:"max_mean" doc:"largest share per weight over the mean"`
-		MinMean         float64            `json:"min_mean" doc:"smallest share per weight over the mean"`
+		MaxMean         float64            `json:"max_mean" doc:"largest share per weight over the mean, of the instances that take new sessions"`
+		MinMean         float64            `json:"min_mean" doc:"smallest of them"`
 		StdDev          float64            `json:"stddev" doc:"of shares per weight, over the mean"`
-		Shares          map[string]float64 `json:"shares" doc:"part of the key space by instance"`
+		Shares          map[string]float64 `json:"shares" doc:"part of the key space whose new sessions go to an instance by the ring; 0 for one that takes none"`
 		Members         []ringMember       `json:"members"`
-		Changes         []ringChange       `json:"changes" doc:"that this process has seen, the last ones, oldest first"`
+		Changes         []ringChange       `json:"changes" doc:"of where new sessions go, that this process has seen, the last ones, oldest first"`
 	}
 }
 
 type ringMember struct {
 	Instance    string  `json:"instance"`
 	Points      int     `json:"points"`
-	Share       float64 `json:"share" doc:"of the key space"`
-	Fair        float64 `json:"fair" doc:"its part of all weights in force"`
+	Share       float64 `json:"share" doc:"part of the key space whose new sessions go there"`
+	Fair        float64 `json:"fair" doc:"its part of the weights in force, of the instances that take new sessions"`
 	Weight      int     `json:"weight"`
 	RampPercent int     `json:"ramp_percent" doc:"part of the weight in force"`
 	TakesNew    bool    `json:"takes_new" doc:"new sessions may be placed on it"`
@@ -191,24 +191,21 @@ func (s *Server) getRing(ctx context.Context, in *ringInput) (*ringOutput, error
 	return out, nil
 }
 
-// describeRing fills in the shares of a ring.
+// describeRing fills in who takes what part of new sessions.
 func describeRing(out *ringOutput, snapshot *routing.Snapshot) {
 	ring, b := snapshot.Ring(), &out.Body
 	b.Checksum, b.Shares, b.Members = fmt.Sprintf("%016x", ring.Checksum()), map[string]float64{}, []ringMember{}
 	if ring.Len() == 0 {
 		return // of nobody there are no shares
 	}
-	for _, m := range ring.Shares() {
-		if m.Points == 0 {
-			m.Share = 0
-		}
+	for _, m := range snapshot.Shares() {
 		b.Shares[m.ID] = m.Share
 		in := snapshot.Lookup(m.ID)
 		b.Members = append(b.Members, ringMember{
-			Instance: m.ID, Points: m.Points, Share: m.Share, Fair: m.Fair, Weight: in.Weight,
+			Instance: m.ID, Points: ring.Points(m.ID), Share: m.Share, Fair: m.Fair, Weight: in.Weight,
 			RampPercent: percentInForce(in), TakesNew: snapshot.Eligible(m.ID),
 		})
 	}
-	spread := ring.Spread()
+	spread := snapshot.Spread()
 	b.MaxMean, b.MinMean, b.StdDev = spread.MaxMean, spread.MinMean, spread.StdDev
 }

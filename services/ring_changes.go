@@ -12,31 +12,33 @@ import (
 // ringChangesKept is how many changes of a pool's ring a process remembers.
 const ringChangesKept = 20
 
-// ringChange is one change of a pool's ring, as this process saw it.
+// ringChange is one change of where a pool's new sessions go by the ring, as this
+// process saw it.
 type ringChange struct {
-	SnapshotVersion uint64    `json:"snapshot_version" doc:"the first with the new ring"`
+	SnapshotVersion uint64    `json:"snapshot_version" doc:"the first that places so"`
 	At              time.Time `json:"at" doc:"when this process built it"`
-	Moved           float64   `json:"moved" doc:"part of the key space that changed its owner"`
+	Moved           float64   `json:"moved" doc:"part of the key space whose new sessions go elsewhere"`
 	Ideal           float64   `json:"ideal" doc:"part that had to, for every instance to have its new share"`
 	Why             []string  `json:"why" doc:"what changed, at most ten"`
 }
 
-// ringChanges are the changes of a pool up to its present ring. Without one before,
+// ringChanges are the changes of a pool up to its present snapshot. Without one before,
 // there is nothing to compare with.
 func ringChanges(prev *pool, next *routing.Snapshot, now statestore.Millis) []ringChange {
-	if prev == nil || prev.snapshot.Ring() == next.Ring() {
-		if prev == nil {
-			return nil
-		}
+	switch {
+	case prev == nil:
+		return nil
+	case prev.snapshot.PlacesAs(next):
 		return prev.changes
 	}
 	c := ringChange{
 		SnapshotVersion: next.Version(), At: time.UnixMilli(int64(now)).UTC(), Why: whyChanged(prev.snapshot, next),
 	}
-	if prev.snapshot.Ring().Len() > 0 && next.Ring().Len() > 0 {
-		m := prev.snapshot.Ring().Movement(next.Ring())
-		c.Moved, c.Ideal = m.Moved, m.Ideal
+	if len(c.Why) == 0 {
+		return prev.changes
 	}
+	m := prev.snapshot.Movement(next)
+	c.Moved, c.Ideal = m.Moved, m.Ideal
 	kept := prev.changes[max(0, len(prev.changes)-ringChangesKept+1):]
 	return append(slices.Clip(kept), c)
 }
@@ -44,7 +46,8 @@ func ringChanges(prev *pool, next *routing.Snapshot, now statestore.Millis) []ri
 // reasonsKept bounds what one change says: a rollout changes many.
 const reasonsKept = 10
 
-// whyChanged says what of the members changed between two snapshots.
+// whyChanged says what of the members changed between two snapshots: nothing if only
+// weights in force did, of instances that take no new sessions before or after.
 func whyChanged(before, after *routing.Snapshot) []string {
 	why := []string{}
 	if before.Policy().Ring != after.Policy().Ring {
@@ -59,7 +62,9 @@ func whyChanged(before, after *routing.Snapshot) []string {
 			why = append(why, fmt.Sprintf("%s weighs %d instead of %d", in.ID, in.Weight, old.Weight))
 		case old.State != in.State:
 			why = append(why, fmt.Sprintf("%s is %s instead of %s, at %s", in.ID, in.State, old.State, ramped(in)))
-		case old.RampPercent != in.RampPercent:
+		case (old.Breaker == routing.BreakerClosed) != (in.Breaker == routing.BreakerClosed):
+			why = append(why, fmt.Sprintf("the breaker of %s is %s instead of %s", in.ID, in.Breaker, old.Breaker))
+		case old.RampPercent != in.RampPercent && (before.Eligible(in.ID) || after.Eligible(in.ID)):
 			why = append(why, fmt.Sprintf("%s ramped from %s to %s", in.ID, ramped(old), ramped(in)))
 		}
 	}
