@@ -42,7 +42,16 @@ func TestALateSaveAfterADrainIsTaken(t *testing.T) {
 	if got.str("version") != "3" || got.str("turns.2.value") != "late 2" || got.str("epoch") != hint.str("epoch") {
 		t.Fatalf("the new owner has %s", got.body)
 	}
+	arrived := `berth_cross_instance_jumps_total{cause="moved"}`
+	if n := b.metric(arrived); n != 0 {
+		t.Errorf("%v sessions arrived before the new owner wrote", n)
+	}
+	next := other.append("s", "next", got.str("handle"), `"next"`).want(200)
 	other.append("s", "next", got.str("handle"), `"next"`).want(200)
+	other.append("s", "and-next", next.str("handle"), `"and next"`).want(200)
+	if n := b.metric(arrived); n != 1 {
+		t.Errorf("%v sessions arrived, want 1", n)
+	}
 	if a := owner.append("s", "too-late", second.str("handle"), `"too late"`).refused(409, "not_owner"); a.str("why") != "moved" || a.str("parked") != "true" {
 		t.Fatalf("after the new owner wrote: %s", a.body)
 	}

@@ -32,7 +32,7 @@ type metrics struct {
 	turns     prometheus.Counter
 	loads     *prometheus.CounterVec
 	recovers  *prometheus.CounterVec
-	claims    *prometheus.CounterVec
+	served    *prometheus.CounterVec
 	lost      prometheus.Counter
 	losses    *losses
 	removed   prometheus.Counter
@@ -68,7 +68,7 @@ func newMetrics(s *Server) *metrics {
 	m.recovers = counter("recoveries_total", "Recoveries by mode and by what of the KV cache the caller can use (plan).", "mode", "plan")
 	m.turns = counter("turns_total", "Turns that accepted appends added; a repeated op and a replace add none.").WithLabelValues()
 	m.loads = counter("loads_total", "Loads of a session that began to be answered, by how they ended: whole, changed (the context was rewritten meanwhile) or failed (the store did, or the reader went away).", "end")
-	m.claims = counter("cross_instance_jumps_total", "Sessions taken over by another instance than the one that served them last, by cause: failover (the owner was gone, down or another boot), released (it had none), rerouted (it was there, and a route named another) or lost (with an accepted loss). Planned moves are in berth_job_sessions_total.", "cause")
+	m.served = counter("cross_instance_jumps_total", "Sessions served by another instance than the one that served them last, by cause: moved (the first write of the target of a drain or a rebalance), or what let it take the session over: failover (the owner was gone, down or another boot), released (it had none), rerouted (it was there, and a route named another) or lost (with an accepted loss).", "cause")
 	m.lost = counter("lost_versions_accepted_total", "Versions (accepted writes) whose loss a claimant accepted.").WithLabelValues()
 	m.losses = newLosses(
 		counter("lost_versions_detected_total", "Versions (accepted writes) that the store was found to have lost: from the newest it holds of a session to the newest that a caller was promised, when the caller is told store_behind. What is told of one loss again counts once in a process.").WithLabelValues(),
@@ -144,6 +144,9 @@ func (m *metrics) appended(r statestore.Receipt, turns int) {
 	if r.Duplicate {
 		duplicate, turns = "true", 0
 	}
+	if r.Arrived {
+		m.served.WithLabelValues("moved").Inc()
+	}
 	m.turns.Add(float64(turns))
 	m.appends.WithLabelValues(duplicate).Inc()
 }
@@ -165,7 +168,7 @@ func (m *metrics) loaded(err error) {
 // claimed counts a claim that took a session over.
 func (m *metrics) claimed(c *statestore.Claimed, image *fleetImage) {
 	if last := c.LastServer(); last != c.Owner.Instance {
-		m.claims.WithLabelValues(jumpCause(c.Changes, image)).Inc()
+		m.served.WithLabelValues(jumpCause(c.Changes, image)).Inc()
 	}
 	if c.Lost != nil && c.Lost.WantVersion > c.Lost.HaveVersion {
 		m.lost.Add(float64(c.Lost.WantVersion - c.Lost.HaveVersion))

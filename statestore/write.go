@@ -62,6 +62,9 @@ type Receipt struct {
 	Duplicate  bool          // the op was known
 	Moved      bool          // the writer is the tail: Owner is whom the session moved to
 	Parked     bool          // the op had been parked, and is adopted by this write
+	// Arrived: it is the writer's first, of a session that jobs moved to it from
+	// another instance.
+	Arrived bool
 }
 
 // Claim takes a session over. Handle is nil for a claimant that holds none.

@@ -116,7 +116,7 @@ func (p *place) apply(c *contextWrite) (statestore.Receipt, error) {
 	}
 	receipt := p.receipt()
 	receipt.Version, receipt.Floor = out.Version, out.Floor
-	receipt.Duplicate, receipt.Moved, receipt.Parked = out.Duplicate, out.Moved, adopted
+	receipt.Duplicate, receipt.Moved, receipt.Parked, receipt.Arrived = out.Duplicate, out.Moved, adopted, out.Arrived
 	return receipt, nil
 }
 

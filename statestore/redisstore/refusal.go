@@ -53,7 +53,9 @@ func (a answer) receipt(d statestore.Durability) (r statestore.Receipt, err erro
 	r.Version, r.Floor.Epoch = f.uint(6), f.uint(6)
 	f.raw(r.Floor.Op[:])
 	r.Floor.Version = r.Version
-	r.Duplicate, r.Moved, r.Parked = f.uint(1) == 1, f.uint(1) == 1, f.uint(1) == 1
+	r.Duplicate, r.Moved = f.uint(1) == 1, f.uint(1) == 1
+	more := f.uint(1)
+	r.Parked, r.Arrived = more&1 != 0, more&2 != 0
 	r.Owner = f.owner()
 	return r, f.end("receipt")
 }

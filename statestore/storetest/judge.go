@@ -214,6 +214,7 @@ func (l *life) accept(q request, content statestore.ContentDigest, late bool, no
 		r.Parked = l.unpark(q.Op)
 	}
 	if !late {
+		r.Arrived = l.tail != nil && l.tail.Owner.Instance != q.By.Instance
 		l.tail = nil
 		return r, nil
 	}

@@ -145,8 +145,16 @@ func tailAfterOne(w *world) {
 	if got := old.sent(old.write("op-2", "two")); !got.Duplicate || !got.Moved || got.Floor.Epoch != a.handle.Epoch {
 		w.Fatalf("a late append repeated: %+v", got)
 	}
-	b.routed().says("op-4", "four")
-	w.holds("one", "two", "three", "four")
+	if got := b.routed().sent(b.write("op-4", "four")); !got.Arrived {
+		w.Fatalf("the first append after the move: %+v", got)
+	}
+	if got := b.sent(b.write("op-4", "four")); got.Arrived || !got.Duplicate {
+		w.Fatalf("the same repeated: %+v", got)
+	}
+	if got := b.routed().sent(b.write("op-5", "five")); got.Arrived {
+		w.Fatalf("the second append after the move: %+v", got)
+	}
+	w.holds("one", "two", "three", "four", "five")
 }
 
 func tailAfterTwo(w *world) {
@@ -282,7 +290,9 @@ func moveBack(w *world) {
 	w.move(b, nil)
 	w.move(a, nil)
 	w.lateTurn(a, "op-2", "two") // with the handle of its first epoch
-	a.routed().says("op-3", "three")
+	if got := a.routed().sent(a.write("op-3", "three")); got.Arrived {
+		w.Fatalf("an append of whom nothing left: %+v", got)
+	}
 	w.holds("one", "two", "three")
 }
 

@@ -33,6 +33,7 @@ type Outcome struct {
 	Floor     statestore.Floor
 	Duplicate bool
 	Moved     bool
+	Arrived   bool
 	// Keep is how many leading turns stay below those of this write.
 	Keep uint64
 }
@@ -149,6 +150,7 @@ func (s *Slot) accept(w Write, moved bool, now statestore.Millis) (Outcome, erro
 		out.Floor.Epoch = r.Tail.Epoch
 		extendTail(r)
 	} else {
+		out.Arrived = r.Tail != nil && r.Tail.Owner.Instance != w.By.Instance
 		r.Tail = nil
 	}
 	return out, nil

@@ -17,7 +17,7 @@ local WRITE = '>BBBBBI4I6I4I4I4I6I6I6I6c8c16I6c16c8I2c0I2c0I2c0'
 local KEEPS = '>I6I6I6I4I4I4I4I4I6I4I4'
 
 local affinity, retention, tombstone, affinity_key, names
-local moved, first, cut
+local moved, arrived, first, cut
 
 local function read_write()
   kind, place, recreate, probe, staged, turns, bytes, tokens_high, tokens, rest, most, affinity, retention, tombstone,
@@ -28,7 +28,7 @@ local function read_write()
   sent = staged == 2
   staged = staged == 1 and digest .. tag .. pack('>I4', chunks)
   keep, kept_bytes, kept_high, kept_tokens = 0, 0, 0, 0
-  moved, first, cut = false, false, nil
+  moved, arrived, first, cut = false, false, false, nil
 end
 
 -- known finds a remembered op: its place in the ring, from 0.
@@ -135,7 +135,10 @@ local function accept(r)
     extend_tail(r)
     return r[TAILEPOCH]
   end
-  if r[TAIL] ~= '' then set_tail(r, '', 0) end
+  if r[TAIL] ~= '' then
+    arrived = instance_of(r[TAIL]) ~= instance_of(by)
+    set_tail(r, '', 0)
+  end
   return r[EPOCH]
 end
 
@@ -177,7 +180,7 @@ local function decide(r, t)
   store(to)
   local adopted = kind == 1 and adopt(to)
   save(to)
-  return receipt(to, nil, op, epoch, false, moved, adopted)
+  return receipt(to, nil, op, epoch, false, moved, adopted, arrived)
 end
 
 local function run()

@@ -331,9 +331,10 @@ local function reserved(r, job, over)
 end
 
 -- receipt says what the record is as of now, and of a write its version, its op, the epoch of the writer's floor,
--- and whether it is a duplicate, was the tail's, and adopts a parked one. It is packed: a list costs more.
-local function receipt(r, version, op, epoch, duplicate, of_tail, adopts)
+-- and whether it is a duplicate, was the tail's, and adopts a parked one or is the first after a move (1 and 2 of one
+-- number). It is packed: a list costs more.
+local function receipt(r, version, op, epoch, duplicate, of_tail, adopts, arrives)
   return { 'ok', pack('>I6I6I6I6I6I6I6c8BBBI2c0', now, r[EPOCH], r[TURNS], r[BYTES], r[AFFINITY],
     version or r[VERSION], epoch or r[EPOCH], op or op_of(r, r[VERSION]), duplicate and 1 or 0, of_tail and 1 or 0,
-    adopts and 1 or 0, #r[OWNER], r[OWNER]) }
+    (adopts and 1 or 0) + (arrives and 2 or 0), #r[OWNER], r[OWNER]) }
 end
