@@ -11,6 +11,43 @@ import (
 	"testing"
 )
 
+// TestPreStopHookTellsWhatIsLeft answers the hook as `berth drain` does when it exits 3,
+// for each of its reasons.
+func TestPreStopHookTellsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("not tested on Windows: a shell script")
+	}
+	for _, tt := range []struct {
+		name, says, stderr string
+		calls              string
+	}{
+		{"sessions are left", "drain j1: partial, 3 of 4 sessions moved off i1\nleft on i1: s1 (in_flight)", "time is up, some sessions have not moved", "drain i1\n"},
+		{"requests may be", "drain j1: partial, 4 of 4 sessions moved off i1\ni1 is not safe to stop: unknown_in_flight", "the sessions have moved, but requests may still run here", "drain i1\n"},
+		{
+			"another boot", "drain j1: succeeded, 4 of 4 sessions moved off i1\ni1 is not safe to stop: what was drained is gone, and it was started again under the same id: the new boot is ready",
+			"another boot of the worker serves", "drain i1\ndrain i1\n",
+		},
+	} {
+		dir := t.TempDir()
+		calls := filepath.Join(dir, "calls")
+		script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s\ncat <<'END'\n%s\nEND\nexit 3\n", calls, tt.says)
+		must(t, os.WriteFile(filepath.Join(dir, "berth"), []byte(script), 0o700)) //nolint:gosec // it is run
+		cmd := exec.CommandContext(t.Context(), "sh", filepath.Join("..", "deploy", "kubernetes", "prestop.sh"))
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		cmd.Env = append(cleanEnv(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "BERTH_INSTANCE=i1")
+		if err := cmd.Run(); cmd.ProcessState == nil {
+			t.Fatalf("the hook did not run: %v", err)
+		}
+		called, err := os.ReadFile(calls)
+		must(t, err)
+		if code := cmd.ProcessState.ExitCode(); code != 3 || string(called) != tt.calls || !strings.Contains(stderr.String(), tt.stderr) || !strings.Contains(stdout.String(), tt.says) {
+			t.Errorf("%s: code %d, calls %q\n%s%s", tt.name, code, called, stdout.String(), stderr.String())
+		}
+	}
+}
+
 // TestPreStopHook runs the example's hook as Kubernetes would: it returns when the
 // sessions have moved and the instance is safe to stop; on the last worker of a pool
 // it leaves them stored, and belonging to nobody.

@@ -24,6 +24,9 @@ type Preview struct {
 	PrewarmSessions int    `json:"prewarm_sessions"` // of Sessions
 	PrewarmTokens   uint64 `json:"prewarm_tokens"`   // of Tokens, before their sessions move
 
+	// OverBound are the instances that a rebalance by load would relieve; absent of others.
+	OverBound []string `json:"over_bound,omitzero"`
+
 	Targets map[string]TargetShare `json:"targets"`
 	Moves   []PlannedMove          `json:"moves"` // in order, the first 1,000
 }
@@ -130,7 +133,9 @@ func (r *Runner) previewRebalance(ctx context.Context, pool string, order *rebal
 			return Preview{}, err
 		}
 		p := makeShift(q)
-		return newPreview(pool, len(p.steps)+len(p.waiting), p), nil
+		v := newPreview(pool, len(p.steps)+len(p.waiting), p)
+		v.OverBound = look.relieved(&q, order.Instance)
+		return v, nil
 	}
 	sessions, skipped, err := look.named(ctx, order.named(pool), nil, order.Target)
 	if err != nil {

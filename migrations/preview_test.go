@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,6 +80,14 @@ func TestPreviewOfARebalance(t *testing.T) {
 		w.ok(err)
 		if named.Sessions != 1 || named.Moves[0].Session != "s001" || named.Moves[0].To != "b" || named.Blocked[SkippedExpired] != 1 {
 			t.Errorf("of named sessions: %+v", named)
+		}
+		if !slices.Equal(got.OverBound, []string{"a"}) || named.OverBound != nil {
+			t.Errorf("over their bound: %q; of named sessions %q", got.OverBound, named.OverBound)
+		}
+		calm, err := p.PreviewRebalance(w.ctx, poolName, "t", RebalanceSpec{Instance: "b"})
+		w.ok(err)
+		if calm.Sessions != 0 || calm.OverBound == nil || len(calm.OverBound) != 0 {
+			t.Errorf("of an instance under its bound: %+v", calm)
 		}
 		done := w.ends(p.rebalances(w, RebalanceSpec{}).ID, statestore.JobSucceeded)
 		if done.Moved != got.Sessions {

@@ -90,12 +90,7 @@ func (y *survey) overloaded(ctx context.Context, q *shift, only string) error {
 	q.minStick = q.snapshot.Policy().MinStick
 	for i := range y.fleet.Instances {
 		in := &y.fleet.Instances[i]
-		_, wanted := q.quota[in.ID]
-		leaves := in.Lifecycle == statestore.Draining || in.Lifecycle == statestore.Drained
-		switch {
-		case in.Pool != y.pool, only != "" && in.ID != only, leaves, in.Health == statestore.Down:
-			continue
-		case q.quota != nil && !wanted, q.quota == nil && !q.snapshot.OverBound(in.ID):
+		if !y.relieves(q, in, only) {
 			continue
 		}
 		from := len(q.sessions)
@@ -108,6 +103,30 @@ func (y *survey) overloaded(ctx context.Context, q *shift, only string) error {
 		shareLoad(q.sessions[from:], in.LastBeat.Running+in.LastBeat.Waiting)
 	}
 	return nil
+}
+
+// relieves reports whether an instance is to be relieved.
+func (y *survey) relieves(q *shift, in *statestore.Instance, only string) bool {
+	leaves := in.Lifecycle == statestore.Draining || in.Lifecycle == statestore.Drained
+	if in.Pool != y.pool || only != "" && in.ID != only || leaves || in.Health == statestore.Down {
+		return false
+	}
+	if q.quota == nil {
+		return q.snapshot.OverBound(in.ID)
+	}
+	_, wanted := q.quota[in.ID]
+	return wanted
+}
+
+// relieved lists the instances that are to be.
+func (y *survey) relieved(q *shift, only string) []string {
+	ids := []string{}
+	for i := range y.fleet.Instances {
+		if in := &y.fleet.Instances[i]; y.relieves(q, in, only) {
+			ids = append(ids, in.ID)
+		}
+	}
+	return ids
 }
 
 // successor is the boot that registered under the same id since; nobody when

@@ -164,8 +164,26 @@ func (job *jobAnswer) describeWaysOn(out io.Writer) {
 	}
 }
 
+// nothing says why a job would do nothing; empty for one that would do something.
+func nothing(p *migrations.Preview) string {
+	over := strings.Join(p.OverBound, ", ")
+	switch {
+	case p.Sessions+p.Unbound+p.Waiting+len(p.Blocked) > 0:
+		return ""
+	case p.OverBound == nil:
+		return "nothing to do: there is no session to move"
+	case over == "":
+		return "nothing to do: no instance that is asked about is over its bound"
+	}
+	return "nothing to do: " + over + " is over its bound, but no session there may move: they are idle, or have been there for less than the policy's min_stick_ms"
+}
+
 // describePlan prints what a job would do.
 func describePlan(out io.Writer, p *migrations.Preview) error {
+	if why := nothing(p); why != "" {
+		_, err := fmt.Fprintln(out, why)
+		return err
+	}
 	fmt.Fprintf(out, "%d sessions would move, of %d tokens and %d bytes; %d of them, %d tokens, would be prewarmed\n",
 		p.Sessions, p.Tokens, p.Bytes, p.PrewarmSessions, p.PrewarmTokens)
 	if p.Unbound > 0 {

@@ -135,6 +135,16 @@ func TestDryRunOnTheCommandLine(t *testing.T) {
 			t.Errorf("prints\n%s, want %q", out, want)
 		}
 	}
+	for over, want := range map[string]string{
+		"":                     "nothing to do: there is no session to move\n",
+		`,"over_bound":[]`:     "nothing to do: no instance that is asked about is over its bound\n",
+		`,"over_bound":["i3"]`: "nothing to do: i3 is over its bound, but no session there may move: they are idle, or have been there for less than the policy's min_stick_ms\n",
+	} {
+		idle := &scripted{create: 200, body: `{"pool":"p","sessions":0,"bytes":0,"tokens":0,"unbound":0,"waiting":0,"blocked":{},"prewarm_sessions":0,"prewarm_tokens":0,"targets":{},"moves":[]` + over + `}`}
+		if out, _, err := runAgainst(t, idle, "rebalance", "--dry-run"); err != nil || out != want {
+			t.Errorf("prints %q, %v; want %q", out, err, want)
+		}
+	}
 	if out, _, err = runAgainst(t, s, "drain", "i1", "--dry-run", "--json"); err != nil || strings.TrimSpace(out) != plan {
 		t.Errorf("--json prints %q: %v", out, err)
 	}

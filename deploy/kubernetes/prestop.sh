@@ -16,12 +16,21 @@
 set -u
 : "${BERTH_INSTANCE:?must name the instance}"
 
-berth drain "$BERTH_INSTANCE"
+said=$(berth drain "$BERTH_INSTANCE")
 code=$?
+[ -z "$said" ] || printf '%s\n' "$said"
 case $code in
 0) ;; # safe to stop
-3)    # What is left is stored, and is rebuilt by whoever serves it next.
-  echo "preStop: time is up, some sessions have not moved" >&2 ;;
+3)
+  case $said in
+  *"left on "*) # What is left is stored, and is rebuilt by whoever serves it next.
+    echo "preStop: time is up, some sessions have not moved" >&2 ;;
+  *": partial, "*)
+    echo "preStop: time is up; the sessions have moved, but requests may still run here" >&2 ;;
+  *) # The worker registered again meanwhile, and may have got sessions since.
+    echo "preStop: another boot of the worker serves, and is drained, too" >&2
+    exec berth drain "$BERTH_INSTANCE" ;;
+  esac ;;
 4)    # The last worker of its pool: its sessions stay stored, and belong to nobody.
   echo "preStop: nobody is left to take the sessions" >&2
   exec berth drain "$BERTH_INSTANCE" --mode detach ;;
