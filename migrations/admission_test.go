@@ -140,6 +140,33 @@ func TestWhatAnotherJobDrainsIsNoTarget(t *testing.T) {
 	})
 }
 
+// A detach is for when nobody may be left, and takes also the last target of a drain
+// that was accepted: no session is lost or goes back, and the drain says what it missed.
+func TestADetachOfTheLastTarget(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.register("a").creates(0, 5)
+		w.register("b").creates(5, 10)
+		idle := New(w.store, Options{Holder: "begins nothing", Snapshot: w.snapshot})
+		create := func(mode Mode, instance string) statestore.Job {
+			t.Helper()
+			job, _, err := idle.CreateDrain(w.ctx, DrainSpec{Instances: []string{instance}, Mode: mode, DeadlineMS: 60_000, InFlightGraceMS: ms(0)})
+			w.ok(err)
+			return job
+		}
+		moves, detaches := create(ModeMigrate, "a"), create(ModeDetach, "b")
+		w.starts("one", w.store)
+		w.ends(detaches.ID, statestore.JobSucceeded)
+		if p := w.ends(moves.ID, statestore.JobPartial); p.Moved != 0 || p.Blocked[BlockedNoTarget] != 5 {
+			t.Errorf("the drain ends with %+v", p)
+		}
+		for i := range 10 {
+			if v := w.session(i); (v.Owner.Instance == "a") != (i < 5) || v.Owner.Instance == "b" {
+				t.Errorf("session %d is on %q", i, v.Owner.Instance)
+			}
+		}
+	})
+}
+
 // cancels ends a job that nobody holds, with a process that begins for that.
 func (w *world) cancels(p *Runner, job string) string {
 	w.Helper()
