@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"math"
-	"strconv"
 	"time"
 
 	"berth/cmd/berth/internal/kvsim"
@@ -27,8 +26,9 @@ func (s *sums) recomputed() int { return max(0, s.Ideal-s.Hits) * blockTokens }
 type books struct {
 	sc       *Scenario
 	total    sums
-	span     sums // since the last sample
-	windows  []window
+	span     sums      // since the last sample
+	accounts []account // what each event is charged with; the first has what no event did
+	since    *sums     // since the last event
 	samples  []Sample
 	interval time.Duration
 	next     time.Duration // when the next sample is due
@@ -39,9 +39,7 @@ type books struct {
 	answered    int    // tokens of answers
 	ttft        histogram
 	early       int
-	probe       []string // keys whose first choice is followed
-	before      []string // their first choice when the present window opened
-	watch       *rampWatch
+	space       keySpace
 	peak        float64
 	peakAt      time.Duration
 	waitingMost int
@@ -51,147 +49,57 @@ type books struct {
 // fair share of everybody's.
 type load struct{ own, fair float64 }
 
-// window is from one event to the next.
-type window struct {
-	event   int // index in the scenario, -1 before the first
-	who     []string
-	sums    sums
-	bound   int // sessions with affinity that the instances held
-	moved   int
-	reasons map[string]int
-	from    map[string]int
-	to      map[string]int
-	share   float64 // of the key space whose first choice changed
-	prewarm int
-	drained time.Duration // until the last of its instances was safe to stop
-	steps   []Step
-}
-
 func newBooks(sc *Scenario) *books {
 	b := &books{sc: sc, interval: max(5*time.Second, (sc.Duration / 180).Round(time.Second))}
 	b.next = b.interval
-	b.windows = []window{newWindow(-1)}
+	b.since = new(sums)
+	b.accounts = []account{newAccount(-1, b.since)}
+	b.space = newKeySpace(sc.Instances)
 	return b
 }
-
-func newWindow(event int) window {
-	return window{event: event, reasons: map[string]int{}, from: map[string]int{}, to: map[string]int{}}
-}
-
-// window is the number of the present one.
-func (b *books) window() int { return len(b.windows) - 1 }
-
-func (b *books) present() *window { return &b.windows[len(b.windows)-1] }
 
 // counts reports whether the warm-up is over.
 func counts(e *engine) bool { return e.now >= 0 }
 
-// open begins the window of an event.
-func (b *books) open(e *engine, event int, who []*instance) {
-	b.close(e)
-	b.windows = append(b.windows, newWindow(event))
-	w := b.present()
-	held := make(map[int32]bool, len(who))
-	for _, in := range who {
-		w.who = append(w.who, in.id)
-		held[in.index] = true
-	}
-	if len(held) == 0 {
-		return
-	}
-	for i := range e.sessions {
-		if s := &e.sessions[i]; s.owner != nobody && held[s.owner] && s.live(e) {
-			w.bound++
-		}
-	}
-}
-
-// probesOf is how many keys stand for the key space, by instance.
-const probesOf = 160
-
-// close ends the present window: it compares the first choices of the probed
-// keys with those at its beginning.
-func (b *books) close(e *engine) {
-	if b.probe == nil {
-		for i := range probesOf * len(e.fleet) {
-			b.probe = append(b.probe, "probe-"+strconv.Itoa(i))
-		}
-	}
-	w := b.present()
-	now, changed := make([]string, len(b.probe)), 0
-	for i, key := range b.probe {
-		now[i] = e.pol.owner(key)
-		if b.before != nil && b.before[i] != now[i] {
-			changed++
-		}
-	}
-	w.share = float64(changed) / float64(len(b.probe))
-	b.before, b.watch = now, nil
-}
-
-// newcomer begins to watch who begins on an instance that joins.
-func (b *books) newcomer(in *instance) {
-	if b.watch == nil {
-		b.watch = &rampWatch{members: map[int32]bool{}}
-	}
-	b.watch.members[in.index] = true
-	b.present().who = appendNew(b.present().who, in.id)
-}
-
-func appendNew(list []string, id string) []string {
-	for _, x := range list {
-		if x == id {
-			return list
-		}
-	}
-	return append(list, id)
-}
-
-// displace books that an instance takes the place of its sessions away.
-func (b *books) displace(e *engine, in *instance) {
-	w := b.present()
-	for i := range e.sessions {
-		if s := &e.sessions[i]; s.owner == in.index && s.live(e) {
-			s.displaced = int16(len(b.windows))
-			w.moved++
-		}
-	}
-}
-
-// placed books where a turn is served.
-func (b *books) placed(e *engine, s *session, in *instance, reason routing.Reason, live bool) {
+// placed books where a turn is served and returns what is to be charged with it.
+func (b *books) placed(e *engine, i int32, in *instance, reason routing.Reason, live bool) cause {
+	s := &e.sessions[i]
 	first := s.last == nobody
-	if counts(e) && first {
-		b.watch.count(in)
-	}
 	jumped := !first && s.last != in.index
-	window := b.window()
-	if jumped && live && s.displaced > 0 {
-		window = int(s.displaced) - 1
+	c := s.displaced
+	if jumped && live && c == 0 {
+		c = e.causeOfJump(i, in)
 	}
-	if counts(e) {
-		for _, to := range []*sums{&b.total, &b.span, &b.windows[window].sums} {
-			to.placed(first, jumped, jumped && live)
-		}
+	if !counts(e) {
+		s.displaced = 0
+		return c
 	}
-	if jumped && live && counts(e) {
-		w := &b.windows[window]
-		w.reasons[b.why(e, s, reason)]++
-		w.from[e.fleet[s.last].id]++
-		w.to[in.id]++
-		if s.displaced == 0 && int(s.marked) != window+1 {
-			s.marked = int16(window + 1)
-			w.moved++
+	if first {
+		b.began(in)
+	}
+	for _, to := range []*sums{&b.total, &b.span, b.since} {
+		to.placed(first, jumped, jumped && live)
+	}
+	if jumped && live {
+		a := &b.accounts[c]
+		a.reasons[b.why(e, s, reason)]++
+		a.from[e.fleet[s.last].id]++
+		a.to[in.id]++
+		a.jumps++
+		if s.displaced == 0 && s.marked != c {
+			s.marked = c
+			a.moved++
 		}
 	}
 	s.displaced = 0
+	return c
 }
 
 // why names the reason of a jump: what a drain moved is bound where it jumps to,
 // and policies without memory give none.
 func (b *books) why(e *engine, s *session, reason routing.Reason) string {
 	if s.displaced > 0 {
-		if kind := b.sc.Events[b.windows[s.displaced-1].event].Kind; kind == Drain || !e.pol.binds() {
+		if kind := b.sc.Events[b.accounts[s.displaced].event].Kind; kind == Drain || !e.pol.binds() {
 			return string(kind)
 		}
 	}
@@ -219,33 +127,37 @@ func (s *sums) placed(first, jumped, live bool) {
 
 // moved books that a job moved a session, and how many blocks were computed for
 // it ahead.
-func (b *books) moved(s *session, d *drain, prewarmed int) {
-	b.windows[d.window].moved++
-	b.windows[d.window].prewarm += prewarmed
+func (b *books) moved(s *session, c cause, prewarmed int) {
+	b.accounts[c].moved++
+	b.accounts[c].prewarm += prewarmed
 	b.prewarm += prewarmed
-	s.displaced = int16(d.window + 1)
+	if s.displaced == 0 {
+		s.displaced = c
+	}
 }
 
 // served books what a turn found in the cache and how long its user waited for
 // the first token.
-func (b *books) served(e *engine, t turn, hit kvsim.Hit, ttft time.Duration) {
+func (b *books) served(e *engine, t turn, hit kvsim.Hit, ttft time.Duration, c cause) {
 	if !counts(e) {
 		return
 	}
-	for _, to := range []*sums{&b.total, &b.span, &b.present().sums} {
+	for _, to := range []*sums{&b.total, &b.span, b.since} {
 		to.Blocks += len(t.blocks)
 		to.Ideal += t.seen
 		to.Hits += hit.Blocks
 	}
+	b.accounts[c].again += max(0, t.seen-hit.Blocks)
 	b.answered += t.output
 	b.ttft.add(ttft)
 }
 
-func (b *books) failed(e *engine) {
+// failed books a try that met an instance which is gone.
+func (b *books) failed(e *engine, in *instance) {
 	if counts(e) {
 		b.total.Failed++
 		b.span.Failed++
-		b.present().sums.Failed++
+		b.accounts[in.lost].failed++
 	}
 }
 
@@ -253,7 +165,6 @@ func (b *books) refused(e *engine) {
 	if counts(e) {
 		b.total.Refused++
 		b.span.Refused++
-		b.present().sums.Refused++
 	}
 }
 
@@ -282,7 +193,9 @@ func (b *books) sample(e *engine) {
 		b.loads[i].add(second)
 		b.spanned[i].add(second)
 	}
-	b.watch.look(e, b.present())
+	for i := range b.accounts {
+		b.accounts[i].watch.look(e, &b.accounts[i])
+	}
 	if e.now < b.next {
 		return
 	}
@@ -334,7 +247,6 @@ func spread(loads []load) (most, deviation float64) {
 
 // finish closes the books.
 func (b *books) finish(e *engine) {
-	b.close(e)
 	for i := range e.sessions {
 		if e.sessions[i].early {
 			b.early++

@@ -29,11 +29,24 @@
 // The hit rate is prompt blocks found in the cache ÷ all; recomputed tokens are
 // those computed before somewhere and computed again. A jump is a turn served
 // elsewhere than the turn before it, a live one by a session that had affinity.
-// An event is charged with the jumps that it made necessary, however late they
-// come, and with all others up to the next event. Its moved sessions are those
-// with affinity that lost their place: all that a killed or drained instance
-// held, whether they come back or not, and all others that jumped. Its moved
-// share is the part of the key space whose first choice changed.
+//
+// # What an event is charged with
+//
+// With what it made happen, however late and whatever else happens meanwhile:
+// events may come in the same second (TestEventsCloseTogetherAreToldApart). A
+// session that lost its place to a kill or a drain jumps because of that. Another
+// one jumps because of what happened last to the instance that it leaves (its
+// weight, its speed, a hot set on it), else because its new one joined. Under
+// policies without memory only what happened since its last turn counts, and any
+// change of the members may shuffle it. What remains is charged to no event: load
+// is shed without any, and random jumps always.
+//
+// Moved sessions are those with affinity that lost their place: all that a killed
+// or drained instance held, whether they come back or not, and all others that
+// jumped. The moved share is the part of the key space whose first choice changed,
+// told apart likewise; random has none. Recomputed tokens are those of the turns
+// that lost their place, failed tries those that met the event's dead instances.
+// New sessions and the hit rate are those of everybody until the next event.
 //
 // # What other policies are granted
 //

@@ -13,7 +13,7 @@ import (
 // idle first; one whose turn is under way waits for its end.
 type drain struct {
 	in      *instance
-	window  int // of the event that began it
+	cause   cause
 	queue   []int32
 	allowed float64 // sessions that may go by now and did not
 
@@ -24,13 +24,13 @@ type drain struct {
 
 // beginDrain lets nobody new in. Without Berth there is nobody to move
 // sessions: the instance leaves, after the turns that it serves.
-func (e *engine) beginDrain(in *instance) {
+func (e *engine) beginDrain(in *instance, c cause) {
 	in.state = routing.Draining
 	if !e.pol.binds() {
 		in.state = routing.Drained
-		e.books.displace(e, in)
+		e.books.displace(e, in, c)
 	}
-	d := &drain{in: in, window: e.books.window()}
+	d := &drain{in: in, cause: c}
 	if e.pol.binds() {
 		for i := range e.sessions {
 			if s := &e.sessions[i]; s.owner == in.index && s.live(e) {
@@ -68,8 +68,8 @@ func (e *engine) drain() (ended bool) {
 		}
 		d.in.state, d.in.alive = routing.Drained, false
 		d.in.cache.Clear()
-		w := &e.books.windows[d.window]
-		w.drained = e.now - e.sc.Events[w.event].At
+		a := &e.books.accounts[d.cause]
+		a.drained = e.now - e.sc.Events[a.event].At
 		ended = true
 		return true
 	})
@@ -131,7 +131,7 @@ func (e *engine) move(i int32, to *instance, d *drain) {
 		e.blocks = t.blocks[:0]
 		computed = to.cache.Prewarm(t.blocks[:t.seen])
 	}
-	e.books.moved(s, d, computed)
+	e.books.moved(s, d.cause, computed)
 	// The affinity goes on from the last turn.
 	s.owner, s.boot, s.bound = to.index, to.boot, e.now
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"berth/cmd/berth/internal/kvsim"
 	"berth/routing"
 )
 
@@ -19,8 +18,8 @@ type session struct {
 	turns     int32 // that were routed
 	asked     int32 // 1 + the highest turn that began
 	flying    int32 // turns under way
-	displaced int16 // 1 + the event that took its place away, until it is served elsewhere
-	marked    int16 // 1 + the event it was last counted for as moved
+	displaced cause // what took its place away, until it is served elsewhere
+	marked    cause // what it was last counted for as moved
 	early     bool  // it moved once more before min_stick was over
 	bound     time.Duration
 	touched   time.Duration // last hint that bound it, or answer
@@ -28,22 +27,10 @@ type session struct {
 
 const nobody = -1
 
-// instance is one simulated replica.
-type instance struct {
-	id     string
-	zone   string
-	weight int
-	room   int // requests it runs at once
-	index  int32
-	boot   int32 // counts its boots
-	alive  bool
-	state  routing.State
-	slow   float64
-	cache  *kvsim.Cache
-
-	running int
-	waiting []moment // first come, first served
-	health  health
+// heat is how often a second a session asks on top of what it does, since an event.
+type heat struct {
+	rate float64
+	by   cause
 }
 
 // engine plays one scenario under one policy.
@@ -58,7 +45,7 @@ type engine struct {
 
 	now       time.Duration
 	sessions  []session
-	hot       map[int32]float64 // sessions that ask so often a second on top
+	hot       map[int32]heat
 	fleet     []*instance
 	index     map[string]int32
 	snap      *routing.Snapshot
@@ -71,6 +58,7 @@ type engine struct {
 	ramp      *routing.Ramp
 	rampNext  time.Duration // its next step by time alone
 	rampDirty bool          // the fleet changed since its last step
+	reshaped  cause         // the newest event that changed the members or a weight
 	anyTrial  bool          // some instance may have a trial to give
 	arrived   int           // turns in the last whole minute and in the present one: what hot sessions are measured by
 	arriving  int
@@ -109,7 +97,7 @@ func play(ctx context.Context, sc *Scenario, load workload, pol placer, tell Pro
 
 func newEngine(sc *Scenario, load workload, pol placer) (*engine, error) {
 	e := &engine{
-		sc: sc, load: load, pol: pol, index: make(map[string]int32), hot: make(map[int32]float64),
+		sc: sc, load: load, pol: pol, index: make(map[string]int32), hot: make(map[int32]heat),
 		sessions: make([]session, load.sessions()),
 		queue:    newQueue(-sc.Warmup, sc.Duration),
 		books:    newBooks(sc),
@@ -131,43 +119,6 @@ func newEngine(sc *Scenario, load workload, pol placer) (*engine, error) {
 		l.place(e)
 	}
 	return e, e.publish()
-}
-
-// join adds an instance. A newcomer of a running pool ramps up.
-func (e *engine) join(weight int, newcomer bool) *instance {
-	n := len(e.fleet)
-	in := &instance{id: "i" + strconv.Itoa(n+1), zone: string(rune('a' + n%e.sc.Zones)), weight: weight, room: max(1, e.sc.Worker.MaxRunning*weight/100)}
-	for next := n + 2; e.known(in.id); next++ {
-		in.id = "i" + strconv.Itoa(next)
-	}
-	e.enter(in, newcomer)
-	return in
-}
-
-func (e *engine) known(id string) bool {
-	_, known := e.index[id]
-	return known
-}
-
-func (e *engine) enter(in *instance, newcomer bool) {
-	in.index = int32(len(e.fleet))
-	e.fleet = append(e.fleet, in)
-	e.index[in.id] = in.index
-	e.boot(in, newcomer)
-}
-
-// boot starts an instance with an empty cache.
-func (e *engine) boot(in *instance, newcomer bool) {
-	in.boot++
-	in.alive, in.state, in.slow = true, routing.Ready, 1
-	in.cache = kvsim.New(e.sc.Worker.CacheBlocks)
-	in.running, in.waiting = 0, nil
-	in.health = newHealth(e.sc, e.clock(), newcomer && e.pol.binds())
-}
-
-// report is what an instance says of its load in the present round.
-func (e *engine) report(in *instance) routing.Load {
-	return routing.Load{Running: in.running, Waiting: len(in.waiting), Report: e.version}
 }
 
 // publish builds the snapshot of the pool as Berth sees it and shows it to the
@@ -192,7 +143,11 @@ func (e *engine) publish() error {
 		return err
 	}
 	e.snap = snap
-	return e.pol.members(snap)
+	if err := e.pol.members(snap); err != nil {
+		return err
+	}
+	e.books.space.follow(e)
+	return nil
 }
 
 // publishLoads shows everybody the loads that instances report.
@@ -253,9 +208,9 @@ func (e *engine) handle(m moment) {
 		e.complete(m)
 		return
 	}
-	if rate := e.hot[m.session]; rate > 0 && m.boot == hotTurn {
+	if m.boot == hotTurn {
 		m.turn = e.sessions[m.session].turns
-		e.askAgain(m.session, rate)
+		e.askAgain(m.session, e.hot[m.session].rate)
 	}
 	e.arriving++
 	e.route(m)
@@ -274,8 +229,7 @@ func (e *engine) askAgain(s int32, rate float64) {
 // route asks for an instance as a gateway does: one that does not answer is
 // excluded, and the failure reported.
 func (e *engine) route(m moment) {
-	s := &e.sessions[m.session]
-	s.turns++
+	e.sessions[m.session].turns++
 	e.excluded = e.excluded[:0]
 	for {
 		id, reason := e.pol.place(e, m.session, e.excluded)
@@ -285,27 +239,32 @@ func (e *engine) route(m moment) {
 		}
 		in := e.fleet[e.index[id]]
 		if in.alive {
-			e.settle(s, in, reason)
-			e.serve(in, m)
+			if m.boot == hotTurn {
+				in.pressed = e.hot[m.session].by
+			}
+			e.serve(in, waiter{m, e.settle(m.session, in, reason)})
 			return
 		}
-		e.books.failed(e)
+		e.books.failed(e, in)
 		e.heard(in, routing.OutcomeConnect)
 		e.excluded = append(e.excluded, id)
 	}
 }
 
-// settle books where a session is served and binds it there.
-func (e *engine) settle(s *session, in *instance, reason routing.Reason) {
+// settle books where a session is served, binds it there and returns what is
+// charged with it.
+func (e *engine) settle(i int32, in *instance, reason routing.Reason) cause {
+	s := &e.sessions[i]
 	live := s.live(e)
 	if live && s.owner != in.index && s.displaced == 0 && e.now-s.bound < e.sc.Policy.MinStick {
 		s.early = true
 	}
-	e.books.placed(e, s, in, reason, live)
+	c := e.books.placed(e, i, in, reason, live)
 	if !e.pol.binds() || s.owner != in.index || s.boot != in.boot || !live {
 		e.bind(s, in)
 	}
 	s.last = in.index
+	return c
 }
 
 // bind makes an instance the owner.
@@ -320,7 +279,7 @@ func (s *session) live(e *engine) bool {
 }
 
 // serve begins a turn, or lets it wait.
-func (e *engine) serve(in *instance, m moment) {
+func (e *engine) serve(in *instance, m waiter) {
 	e.sessions[m.session].flying++
 	if in.running >= in.room {
 		m.at = e.now
@@ -331,7 +290,7 @@ func (e *engine) serve(in *instance, m moment) {
 }
 
 // begin computes a turn. Its prompt stays in the cache.
-func (e *engine) begin(in *instance, m moment, waited time.Duration) {
+func (e *engine) begin(in *instance, m waiter, waited time.Duration) {
 	t := e.load.turn(m.session, m.turn, e.blocks)
 	e.blocks = t.blocks[:0]
 	if s := &e.sessions[m.session]; m.turn < s.asked {
@@ -343,10 +302,10 @@ func (e *engine) begin(in *instance, m moment, waited time.Duration) {
 	w := &e.sc.Worker
 	prefill := seconds(float64((len(t.blocks)-hit.Blocks)*blockTokens) / w.PrefillTPS * in.slow)
 	decode := seconds(float64(t.output) / w.DecodeTPS * in.slow)
-	e.books.served(e, t, hit, waited+prefill)
+	e.books.served(e, t, hit, waited+prefill, m.cause)
 	in.running++
 	m.at, m.instance, m.boot = e.now+prefill+decode, in.index, in.boot
-	e.queue.push(m)
+	e.queue.push(m.moment)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -367,7 +326,7 @@ func (e *engine) complete(m moment) {
 		in.waiting = in.waiting[1:]
 		e.begin(in, first, e.now-first.at)
 	}
-	if e.hot[m.session] > 0 {
+	if e.hot[m.session].rate > 0 {
 		return // asks by itself
 	}
 	if pause, again := e.load.think(m.session, m.turn); again {
@@ -380,8 +339,11 @@ func (e *engine) die(in *instance) {
 	in.alive = false
 	in.cache.Clear()
 	lost := e.queue.take(func(m *moment) bool { return m.instance == in.index && m.boot == in.boot })
-	for _, m := range append(lost, in.waiting...) {
-		e.books.failed(e)
+	for _, w := range in.waiting {
+		lost = append(lost, w.moment)
+	}
+	for _, m := range lost {
+		e.books.failed(e, in)
 		s := &e.sessions[m.session]
 		s.flying--
 		s.turns--

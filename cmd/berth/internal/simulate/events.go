@@ -16,38 +16,47 @@ func (e *engine) apply(i int, ev *Event) error {
 	if err != nil {
 		return err
 	}
-	e.books.open(e, i, who)
+	c := e.books.open(e, i, who)
+	if ev.Kind != Slow && ev.Kind != Hot {
+		e.reshaped = c
+	}
 	switch ev.Kind {
 	case Add:
 		for range ev.Who.Count {
-			e.books.newcomer(e.join(int(ev.N), true))
-		}
-	case Kill:
-		for _, in := range who {
-			e.books.displace(e, in)
-			e.die(in)
-		}
-	case Drain:
-		for _, in := range who {
-			e.beginDrain(in)
-		}
-	case Recover:
-		for _, in := range who {
-			e.boot(in, true)
-			e.books.newcomer(in)
-		}
-	case Slow:
-		for _, in := range who {
-			in.slow = ev.N
-		}
-	case Weight:
-		for _, in := range who {
-			in.weight = int(ev.N)
+			e.books.newcomer(e.join(int(ev.N), true), c)
 		}
 	case Hot:
-		return e.heat(ev, who)
+		return e.heat(ev, who, c)
+	}
+	for _, in := range who {
+		e.strike(in, ev, c)
 	}
 	return nil
+}
+
+// strike does to an instance what an event brings.
+func (e *engine) strike(in *instance, ev *Event, c cause) {
+	switch ev.Kind {
+	case Kill:
+		e.books.leaves(in, c)
+		e.books.displace(e, in, c)
+		e.die(in)
+	case Drain:
+		e.books.leaves(in, c)
+		e.beginDrain(in, c)
+	case Recover:
+		e.boot(in, true)
+		e.books.newcomer(in, c)
+	case Slow:
+		in.slow, in.pressed = ev.N, c
+	case Weight:
+		if int(ev.N) < in.weight {
+			in.lost = c
+		} else {
+			in.gained = c
+		}
+		in.weight = int(ev.N)
+	}
 }
 
 // choose finds the instances an event is about.
@@ -56,8 +65,13 @@ func (e *engine) choose(ev *Event) ([]*instance, error) {
 		return nil, nil
 	}
 	fits := func(in *instance) bool { return in.alive && in.state != routing.Draining }
-	if ev.Kind == Recover {
+	named := fits
+	switch ev.Kind {
+	case Recover:
 		fits = func(in *instance) bool { return !in.alive }
+		named = fits
+	case Kill: // also in the middle of a drain
+		named = func(in *instance) bool { return in.alive }
 	}
 	var who []*instance
 	for _, id := range ev.Who.IDs {
@@ -65,23 +79,22 @@ func (e *engine) choose(ev *Event) ([]*instance, error) {
 		switch {
 		case !known:
 			return nil, fmt.Errorf("there is no instance %s", id)
-		case !fits(e.fleet[i]):
+		case !named(e.fleet[i]):
 			return nil, fmt.Errorf("instance %s is %s", id, e.fleet[i].condition())
 		}
 		who = append(who, e.fleet[i])
 	}
 	for _, in := range e.fleet {
-		if fits(in) && (ev.Who.Zone != "" && in.zone == ev.Who.Zone || len(who) < ev.Who.Count) {
+		if named(in) && ev.Who.Zone != "" && in.zone == ev.Who.Zone || fits(in) && len(who) < ev.Who.Count {
 			who = append(who, in)
 		}
 	}
 	if len(who) == 0 || len(who) < ev.Who.Count {
 		return nil, fmt.Errorf("%d instances fit, of %d", len(who), len(e.fleet))
 	}
-	if ev.Kind == Drain || ev.Kind == Kill {
-		if len(who) == len(slices.DeleteFunc(slices.Clone(e.fleet), func(in *instance) bool { return !fits(in) })) {
-			return nil, errors.New("nobody would be left")
-		}
+	stays := func(in *instance) bool { return fits(in) && !slices.Contains(who, in) }
+	if (ev.Kind == Drain || ev.Kind == Kill) && !slices.ContainsFunc(e.fleet, stays) {
+		return nil, errors.New("nobody would be left")
 	}
 	return who, nil
 }
@@ -97,7 +110,7 @@ func (in *instance) condition() string {
 
 // heat lets a part of the live sessions bring a part of the load: each asks so
 // often, on top of what it does, without waiting for answers.
-func (e *engine) heat(ev *Event, who []*instance) error {
+func (e *engine) heat(ev *Event, who []*instance, c cause) error {
 	var live []int32
 	total := 0
 	for i := range e.sessions {
@@ -124,7 +137,7 @@ func (e *engine) heat(ev *Event, who []*instance) error {
 	each := others * ev.Load / (1 - ev.Load) / float64(n)
 	slices.Sort(live[:n])
 	for _, s := range live[:n] {
-		e.hot[s] = each
+		e.hot[s] = heat{each, c}
 		e.askAgain(s, each)
 	}
 	return nil

@@ -15,10 +15,12 @@ type placer interface {
 	loads(snap *routing.Snapshot)
 	// place names the instance for a session's next turn and why, empty for none.
 	place(e *engine, session int32, exclude []string) (string, routing.Reason)
-	// owner is where a key belongs before any load or memory.
+	// owner is where a key belongs before any load or memory, empty for nowhere.
 	owner(key string) string
 	// binds reports whether sessions stay where they are, and a drain moves them.
 	binds() bool
+	// senses reports whether loads count.
+	senses() bool
 }
 
 // Names of the policies, as reports call them.
@@ -33,7 +35,7 @@ const (
 func newPlacer(name string) placer {
 	switch name {
 	case Random:
-		return &baseline{policy: policies.NewRandom()}
+		return &baseline{policy: policies.NewRandom(), aimless: true}
 	case Modulo:
 		return &baseline{policy: &policies.Modulo{}}
 	case PlainRing:
@@ -53,6 +55,7 @@ type berth struct {
 func (b *berth) members(snap *routing.Snapshot) error { b.loads(snap); return nil }
 func (b *berth) loads(snap *routing.Snapshot)         { b.snap, b.hints = snap, b.hints.After(snap) }
 func (b *berth) binds() bool                          { return true }
+func (b *berth) senses() bool                         { return true }
 
 func (b *berth) owner(key string) string {
 	if in := b.snap.Owner(key); in != nil {
@@ -106,8 +109,9 @@ func (b *bounded) place(e *engine, session int32, exclude []string) (string, rou
 
 // baseline is a policy that knows neither loads nor sessions.
 type baseline struct {
-	policy policies.Policy
-	nobody bool
+	policy  policies.Policy
+	aimless bool // no key has a first choice
+	nobody  bool
 }
 
 func (b *baseline) members(snap *routing.Snapshot) error {
@@ -123,9 +127,10 @@ func (b *baseline) members(snap *routing.Snapshot) error {
 
 func (b *baseline) loads(*routing.Snapshot) {}
 func (b *baseline) binds() bool             { return false }
+func (b *baseline) senses() bool            { return false }
 
 func (b *baseline) owner(key string) string {
-	if b.nobody {
+	if b.nobody || b.aimless {
 		return ""
 	}
 	return b.policy.Route(key)

@@ -5,6 +5,8 @@ type rampWatch struct {
 	members map[int32]bool
 	began   int // new sessions in the present step
 	theirs  int // of them on a newcomer
+	seconds int // of the step, and what was expected in them: others come and go meanwhile
+	hoped   float64
 }
 
 // Step is one step of a ramp.
@@ -14,7 +16,7 @@ type Step struct {
 	New      int     `json:"new_sessions"`
 	Theirs   int     `json:"on_newcomers"`
 	Share    float64 `json:"share"`
-	Expected float64 `json:"expected"` // their weight in force over everybody's
+	Expected float64 `json:"expected"` // their weight in force over everybody's, on average
 }
 
 // count books the first turn of a session.
@@ -28,8 +30,15 @@ func (r *rampWatch) count(in *instance) {
 	}
 }
 
+// forget ends the watch of an instance that leaves.
+func (r *rampWatch) forget(in *instance) {
+	if r != nil {
+		delete(r.members, in.index)
+	}
+}
+
 // look begins a step when the ramp went up, and keeps the present one up to date.
-func (r *rampWatch) look(e *engine, w *window) {
+func (r *rampWatch) look(e *engine, a *account) {
 	if r == nil {
 		return
 	}
@@ -48,12 +57,14 @@ func (r *rampWatch) look(e *engine, w *window) {
 		return // queued, or gone again
 	}
 	percent := int(100*theirs/whole + 0.5)
-	if len(w.steps) == 0 || w.steps[len(w.steps)-1].Percent != percent {
-		w.steps = append(w.steps, Step{At: e.now.String(), Percent: percent, Expected: theirs / all})
-		r.began, r.theirs = 0, 0
+	if len(a.steps) == 0 || a.steps[len(a.steps)-1].Percent != percent {
+		a.steps = append(a.steps, Step{At: e.now.String(), Percent: percent})
+		r.began, r.theirs, r.seconds, r.hoped = 0, 0, 0, 0
 	}
-	step := &w.steps[len(w.steps)-1]
-	step.New, step.Theirs = r.began, r.theirs
+	r.seconds++
+	r.hoped += theirs / all
+	step := &a.steps[len(a.steps)-1]
+	step.New, step.Theirs, step.Expected = r.began, r.theirs, r.hoped/float64(r.seconds)
 	if r.began > 0 {
 		step.Share = float64(r.theirs) / float64(r.began)
 	}

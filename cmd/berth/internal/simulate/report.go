@@ -30,6 +30,7 @@ type Outcome struct {
 	RecomputedTokens int      `json:"recomputed_tokens"`
 	PrewarmedTokens  int      `json:"prewarmed_tokens"`
 	LiveJumps        int      `json:"live_jumps"`
+	JumpsOfNoEvent   int      `json:"live_jumps_of_no_event"` // loads as they are made them, and policies without memory
 	FailedTries      int      `json:"failed_tries"`
 	Refused          int      `json:"refused"`
 	MovedEarly       int      `json:"sessions_moved_within_min_stick"`
@@ -49,7 +50,7 @@ type Outcome struct {
 	computedTokens, answeredTokens int
 }
 
-// Effect is what one event did, up to the next.
+// Effect is what one event did, and how the pool fared until the next.
 type Effect struct {
 	At        string   `json:"at"`
 	Kind      Kind     `json:"kind"`
@@ -65,13 +66,15 @@ type Effect struct {
 	From map[string]int `json:"from,omitempty"` // live jumps by the instance they left
 	To   map[string]int `json:"to,omitempty"`   // and by the one they came to
 
-	NewSessions      int     `json:"new_sessions"`
-	HitRate          float64 `json:"hit_rate"`
-	RecomputedTokens int     `json:"recomputed_tokens"`
-	PrewarmedTokens  int     `json:"prewarmed_tokens"`
-	FailedTries      int     `json:"failed_tries"`
-	SafeAfterMS      int64   `json:"safe_to_stop_after_ms,omitempty"` // of a drain that ended
-	Ramp             []Step  `json:"ramp,omitempty"`
+	// Until the next event; those of one second share it.
+	NewSessions int     `json:"new_sessions"`
+	HitRate     float64 `json:"hit_rate"`
+
+	RecomputedTokens int    `json:"recomputed_tokens"`
+	PrewarmedTokens  int    `json:"prewarmed_tokens"`
+	FailedTries      int    `json:"failed_tries"`
+	SafeAfterMS      int64  `json:"safe_to_stop_after_ms,omitempty"` // of a drain that ended
+	Ramp             []Step `json:"ramp,omitempty"`
 }
 
 // Sample is a stretch of the run.
@@ -101,29 +104,28 @@ func (b *books) outcome(policy string) Outcome {
 	o := Outcome{
 		Policy: policy, Turns: t.Turns,
 		IdealHitRate: figures.Ratio(t.Ideal, t.Blocks), RecomputedTokens: t.recomputed(), PrewarmedTokens: b.prewarm * blockTokens,
-		LiveJumps: t.LiveJumps, FailedTries: t.Failed, Refused: t.Refused, MovedEarly: b.early,
+		LiveJumps: t.LiveJumps, JumpsOfNoEvent: b.accounts[0].jumps, FailedTries: t.Failed, Refused: t.Refused, MovedEarly: b.early,
 		MeanTTFTMS: b.ttft.mean().Milliseconds(), P99TTFTMS: b.ttft.quantile(0.99).Milliseconds(), MostWaiting: b.waitingMost,
 		PeakMaxMean: figures.Round(b.peak), PeakAt: b.peakAt.String(), Series: b.samples,
 		Events: []Effect{}, computedTokens: (t.Blocks - t.Hits) * blockTokens, answeredTokens: b.answered,
 		MaxMean: figures.Round(most), StdDevMean: figures.Round(deviation),
 		HitRate: figures.Ratio(t.Hits, t.Blocks), JumpRate: figures.Ratio(t.Jumps, t.Continued),
 	}
-	for i := range b.windows {
-		if w := &b.windows[i]; w.event >= 0 {
-			o.Events = append(o.Events, b.effect(w))
-		}
+	for i := range b.accounts[1:] {
+		o.Events = append(o.Events, b.effect(cause(i+1)))
 	}
 	return o
 }
 
-func (b *books) effect(w *window) Effect {
-	ev := &b.sc.Events[w.event]
+func (b *books) effect(c cause) Effect {
+	a := &b.accounts[c]
+	ev := &b.sc.Events[a.event]
 	return Effect{
-		At: ev.At.String(), Kind: ev.Kind, Event: ev.String(), Instances: w.who,
-		Bound: w.bound, MovedSessions: w.moved, LiveJumps: w.sums.LiveJumps, MovedShare: figures.Round(w.share),
-		Why: w.reasons, From: w.from, To: w.to,
-		NewSessions: w.sums.New, HitRate: figures.Ratio(w.sums.Hits, w.sums.Blocks), RecomputedTokens: w.sums.recomputed(),
-		PrewarmedTokens: w.prewarm * blockTokens, FailedTries: w.sums.Failed, SafeAfterMS: w.drained.Milliseconds(), Ramp: w.steps,
+		At: ev.At.String(), Kind: ev.Kind, Event: ev.String(), Instances: a.who,
+		Bound: a.bound, MovedSessions: a.moved, LiveJumps: a.jumps, MovedShare: figures.Round(b.space.share(c)),
+		Why: a.reasons, From: a.from, To: a.to,
+		NewSessions: a.stretch.New, HitRate: figures.Ratio(a.stretch.Hits, a.stretch.Blocks), RecomputedTokens: a.again * blockTokens,
+		PrewarmedTokens: a.prewarm * blockTokens, FailedTries: a.failed, SafeAfterMS: a.drained.Milliseconds(), Ramp: a.steps,
 	}
 }
 

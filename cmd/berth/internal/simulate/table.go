@@ -47,7 +47,7 @@ func (r *Report) writeEvents(t *tabwriter.Writer) {
 	if len(r.Events) == 0 {
 		return
 	}
-	fmt.Fprint(t, "\nWhat each event did under berth, up to the next: sessions with affinity whose place changed, and turns of them that jumped\n\n")
+	fmt.Fprint(t, "\nWhat each event did under berth: sessions with affinity whose place changed by it, and turns of them that jumped; hit rate: until the next\n\n")
 	figures.Row(t, "event", "held", "moved", "live jumps", "key space", "hit rate", "recomputed", "prewarmed", "failed tries", "safe to stop")
 	for _, e := range r.Events {
 		safe := ""
@@ -78,6 +78,9 @@ func (r *Report) writeMoves(t *tabwriter.Writer) {
 			fmt.Fprintf(t, ", %d left %d others", e.LiveJumps-n, others)
 		}
 		fmt.Fprintf(t, "; they came to %d instances, most to %s (%d)", len(e.To), to, most)
+	}
+	if r.JumpsOfNoEvent > 0 {
+		fmt.Fprintf(t, "\nno event: %d live jumps, of sessions that left instances over their bound", r.JumpsOfNoEvent)
 	}
 	fmt.Fprintln(t)
 }

@@ -1,0 +1,188 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"berth/routing"
+)
+
+// cause names the account of the event that made something happen; 0 is none.
+type cause int16
+
+// account is what one event is charged with, whenever it happens: events may come
+// in the same second and each is charged with its own.
+type account struct {
+	event   int // index in the scenario, -1 for what no event did
+	who     []string
+	stretch *sums // of the time until the next event; events of one moment have one
+	bound   int   // sessions with affinity that the instances held
+	moved   int
+	jumps   int // of sessions with affinity
+	again   int // blocks computed again
+	failed  int // tries
+	reasons map[string]int
+	from    map[string]int
+	to      map[string]int
+	prewarm int
+	drained time.Duration // until the last of its instances was safe to stop
+	watch   *rampWatch    // of those who join
+	steps   []Step
+}
+
+func newAccount(event int, stretch *sums) account {
+	return account{event: event, stretch: stretch, reasons: map[string]int{}, from: map[string]int{}, to: map[string]int{}}
+}
+
+// open begins the account of an event.
+func (b *books) open(e *engine, event int, who []*instance) cause {
+	last := b.accounts[len(b.accounts)-1].event
+	if last < 0 || e.second(b.sc.Events[last].At) != e.second(b.sc.Events[event].At) {
+		b.since = new(sums)
+	}
+	a := newAccount(event, b.since)
+	for _, in := range who {
+		a.who = append(a.who, in.id)
+	}
+	for i := range e.sessions {
+		if s := &e.sessions[i]; s.live(e) && slices.ContainsFunc(who, func(in *instance) bool { return in.index == s.owner }) {
+			a.bound++
+		}
+	}
+	b.accounts = append(b.accounts, a)
+	return cause(len(b.accounts) - 1)
+}
+
+// second is the tick in which something planned happens.
+func (e *engine) second(at time.Duration) time.Duration {
+	return (at + time.Second - 1).Truncate(time.Second)
+}
+
+// newcomer begins to watch who begins on an instance that joins.
+func (b *books) newcomer(in *instance, c cause) {
+	a := &b.accounts[c]
+	if a.watch == nil {
+		a.watch = &rampWatch{members: map[int32]bool{}}
+	}
+	a.watch.members[in.index] = true
+	if !slices.Contains(a.who, in.id) {
+		a.who = append(a.who, in.id)
+	}
+	in.gained = c
+}
+
+// began books the first turn of a session.
+func (b *books) began(in *instance) {
+	for i := range b.accounts {
+		b.accounts[i].watch.count(in)
+	}
+}
+
+// leaves books that an instance is taken away: it is nobody's newcomer any more.
+func (b *books) leaves(in *instance, c cause) {
+	in.lost = c
+	for i := range b.accounts {
+		b.accounts[i].watch.forget(in)
+	}
+}
+
+// displace books that an instance takes the place of its sessions away. One that
+// has not come to its new place since an earlier event took the old one jumps
+// because of that event.
+func (b *books) displace(e *engine, in *instance, c cause) {
+	a := &b.accounts[c]
+	for i := range e.sessions {
+		if s := &e.sessions[i]; s.owner == in.index && s.live(e) {
+			a.moved++
+			if s.displaced == 0 {
+				s.displaced = c
+			}
+		}
+	}
+}
+
+// hit is what took something from an instance since it joined.
+func (in *instance) hit() cause {
+	if in.lost > in.gained {
+		return in.lost
+	}
+	return 0
+}
+
+// causeOfJump is the event that made a session jump whose place nobody took away:
+// what happened to the instance that it left, or to the session itself, else that
+// its new one joined. Policies that remember nobody place every turn afresh, so
+// under them only what happened since the last turn counts, and every change of
+// the members may shuffle anybody.
+func (e *engine) causeOfJump(i int32, to *instance) cause {
+	s := &e.sessions[i]
+	from := e.fleet[s.last]
+	pressed := max(from.pressed, e.hot[i].by)
+	if !e.pol.senses() {
+		pressed = 0
+	}
+	if e.pol.binds() {
+		return cmp.Or(max(from.hit(), pressed), to.gained)
+	}
+	for _, c := range []cause{from.hit(), to.gained, e.reshaped} {
+		if c > 0 && e.second(e.sc.Events[e.books.accounts[c].event].At) > s.bound {
+			return c
+		}
+	}
+	return pressed
+}
+
+// keySpace is keys that stand for all, with the first choice of each.
+type keySpace struct {
+	keys   []string
+	choice []string
+	moved  map[cause]map[int]bool // which keys each event moved
+}
+
+// Keys that stand for the key space, by instance and at most.
+const (
+	keysPerInstance = 160
+	mostKeys        = 16_000
+)
+
+func newKeySpace(instances int) keySpace {
+	n := min(keysPerInstance*instances, mostKeys)
+	k := keySpace{choice: make([]string, n), moved: map[cause]map[int]bool{}}
+	for i := range n {
+		k.keys = append(k.keys, "probe-"+strconv.Itoa(i))
+	}
+	return k
+}
+
+// follow charges every key whose first choice changed to the event behind it.
+func (k *keySpace) follow(e *engine) {
+	for i, key := range k.keys {
+		before, now := k.choice[i], e.pol.owner(key)
+		if before == now {
+			continue
+		}
+		if k.choice[i] = now; before == "" || now == "" {
+			continue
+		}
+		c := e.causeOfChoice(e.fleet[e.index[before]], e.fleet[e.index[now]])
+		if k.moved[c] == nil {
+			k.moved[c] = map[int]bool{}
+		}
+		k.moved[c][i] = true
+	}
+}
+
+func (k *keySpace) share(c cause) float64 {
+	return float64(len(k.moved[c])) / float64(len(k.keys))
+}
+
+// causeOfChoice is the event that made a key go elsewhere: what took its instance
+// out, else the later of what made that one less and the other one more.
+func (e *engine) causeOfChoice(from, to *instance) cause {
+	if !from.state.MayTakeNew() || from.health.breaker != routing.BreakerClosed {
+		return max(from.lost, from.pressed)
+	}
+	return cmp.Or(max(from.hit(), to.gained), from.lost, from.gained, from.pressed, to.pressed, e.reshaped)
+}
