@@ -147,6 +147,21 @@ func TestSimulateReadsAScenario(t *testing.T) {
 	}
 }
 
+// A file may say that nothing happens, which is not the same as saying nothing.
+func TestSimulateTheTraceWithoutEvents(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "scenario.yaml")
+	if err := os.WriteFile(file, []byte("events: []\nduration: 1m\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := report(t, "--scenario", file); len(r.Events) != 0 || r.Turns == 0 {
+		t.Errorf("%d turns, events %+v", r.Turns, r.Events)
+	}
+	if r := report(t, "--scenario", file, "--event", "30s:add:1"); len(r.Events) != 1 {
+		t.Errorf("events %+v", r.Events)
+	}
+}
+
 func TestSimulateTunes(t *testing.T) {
 	t.Parallel()
 	out, err := runSimulate(t, "--tune", "--sessions", "2000", "--instances", "5", "--duration", "2m", "--warmup", "1m", "--event", "30s:hot:5%:60%:i2", "--json")
@@ -177,6 +192,16 @@ func TestSimulateExplainsBadInput(t *testing.T) {
 	if err := os.WriteFile(text, []byte("hello: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	file := func(name, doc string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(doc), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	sized := file("sized.yaml", "sessions: 100\ninstances: 3\n")
+	traced := file("traced.yaml", "trace: other.jsonl\n")
+	from := "--from http://127.0.0.1:1 " // nobody is there: it is refused before
 	for _, tt := range []struct{ args, want string }{
 		{"--event 30s:explode:1", "not one of"},
 		{"--event soon:add:1", "not a time"},
@@ -192,7 +217,29 @@ func TestSimulateExplainsBadInput(t *testing.T) {
 		{"--check j1", "--check needs --from"},
 		{"--check j1 --from http://127.0.0.1:1 --event 1m:add:1", "--check plays nothing"},
 		{"--from http://127.0.0.1:1", "connection refused"},
-		{"--from http://127.0.0.1:1 --sessions 5", "brings its own"},
+		{from + "--sessions 5", "brings its own instances and sessions"},
+		{from + "--scenario " + sized, "want it without sessions, instances,"},
+		{from + "--weights 50", "without weights"},
+		{from + "--keys 5 --warmup 1m", "without keys, warmup"},
+		{from + "--scenario " + traced, "without trace"},
+		{"--warmup 1m", "a trace is played, which brings its own sessions"},
+		{"--keys 10 --zipf 1", "without keys, zipf"},
+		{"--trace " + text + " --warmup 1m", "without warmup"},
+		{"--trace " + text + " --scenario " + sized, "without sessions"},
+		{"--sessions 10 --scenario " + traced, "without sessions"},
+		{"--instances 3", "the usual events of a trace"},
+		{"--pool p", "--pool is the pool of a live fleet"},
+		{"--sessions 10 --tune --compare", "without --compare"},
+		{"--sessions 10 --tune --plot x.svg", "without --compare and --plot"},
+		{from + "--check j1 --tune", "--check plays nothing"},
+		{from + "--check j1 --event 1m:add:1", "--check plays nothing"},
+		{"--sessions 10 --points 0", "ring points 0"},
+		{"--sessions 10 --zipf NaN", "zipf NaN"},
+		{"--sessions 10 --pace Inf", "pace of drains"},
+		{"--sessions 10 --decode-tps NaN", "NaN of an answer"},
+		{"--sessions 10 --keys 1e12", "keys 1000000000000"},
+		{"--sessions 10 --duration 1m500ms", "whole seconds"},
+		{"--sessions 10 --event 10m:kill:i999", "no instance i999 then"},
 	} {
 		if _, err := runSimulate(t, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error that says %q", tt.args, err, tt.want)

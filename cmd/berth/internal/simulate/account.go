@@ -39,7 +39,7 @@ func newAccount(event int, stretch *sums) account {
 // open begins the account of an event.
 func (b *books) open(e *engine, event int, who []*instance) cause {
 	last := b.accounts[len(b.accounts)-1].event
-	if last < 0 || e.second(b.sc.Events[last].At) != e.second(b.sc.Events[event].At) {
+	if last < 0 || b.sc.Events[last].At != b.sc.Events[event].At {
 		b.since = new(sums)
 	}
 	a := newAccount(event, b.since)
@@ -53,11 +53,6 @@ func (b *books) open(e *engine, event int, who []*instance) cause {
 	}
 	b.accounts = append(b.accounts, a)
 	return cause(len(b.accounts) - 1)
-}
-
-// second is the tick in which something planned happens.
-func (e *engine) second(at time.Duration) time.Duration {
-	return (at + time.Second - 1).Truncate(time.Second)
 }
 
 // newcomer begins to watch who begins on an instance that joins.
@@ -127,7 +122,7 @@ func (e *engine) causeOfJump(i int32, to *instance) cause {
 		return cmp.Or(max(from.hit(), pressed), to.gained)
 	}
 	for _, c := range []cause{from.hit(), to.gained, e.reshaped} {
-		if c > 0 && e.second(e.sc.Events[e.books.accounts[c].event].At) > s.bound {
+		if c > 0 && e.sc.Events[e.books.accounts[c].event].At > s.bound {
 			return c
 		}
 	}

@@ -168,7 +168,7 @@ func (e *engine) publishLoads() {
 func (e *engine) tick() error {
 	changed := false
 	for i := range e.sc.Events {
-		if ev := &e.sc.Events[i]; ev.At > e.now-time.Second && ev.At <= e.now {
+		if ev := &e.sc.Events[i]; ev.At == e.now {
 			if err := e.apply(i, ev); err != nil {
 				return fmt.Errorf("event %s: %w", ev, err)
 			}
@@ -186,7 +186,7 @@ func (e *engine) tick() error {
 		}
 	}
 	e.publishLoads()
-	if e.now%time.Minute == 0 {
+	if e.clock()%time.Minute == 0 {
 		e.arrived, e.arriving = e.arriving, 0
 	}
 	e.books.sample(e)

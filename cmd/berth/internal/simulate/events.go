@@ -133,12 +133,24 @@ func (e *engine) heat(ev *Event, who []*instance, c cause) error {
 		}
 		return 1
 	})
-	others := float64(max(e.arrived, 1)) / time.Minute.Seconds()
+	others := max(e.arrivals(), 1.0/time.Minute.Seconds())
 	each := others * ev.Load / (1 - ev.Load) / float64(n)
 	slices.Sort(live[:n])
 	for _, s := range live[:n] {
+		before := e.hot[s]
 		e.hot[s] = heat{each, c}
-		e.askAgain(s, each)
+		if before.rate == 0 {
+			e.askAgain(s, each)
+		}
 	}
 	return nil
+}
+
+// arrivals is how many turns came a second: over the last whole minute, or as long
+// as is played.
+func (e *engine) arrivals() float64 {
+	if played := e.clock(); played < time.Minute {
+		return float64(e.arriving) / max(1, played.Seconds())
+	}
+	return float64(e.arrived) / time.Minute.Seconds()
 }

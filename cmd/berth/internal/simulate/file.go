@@ -23,9 +23,9 @@ import (
 type File struct {
 	Trace     string         `yaml:"trace"`
 	Sessions  *Count         `yaml:"sessions"`
-	Instances *int           `yaml:"instances"`
-	Zones     *int           `yaml:"zones"`
-	Weights   []int          `yaml:"weights"`
+	Instances *Count         `yaml:"instances"`
+	Zones     *Count         `yaml:"zones"`
+	Weights   []Count        `yaml:"weights"`
 	Keys      *Count         `yaml:"keys"`
 	Zipf      *float64       `yaml:"zipf"`
 	Seed      *uint64        `yaml:"seed"`
@@ -38,24 +38,24 @@ type File struct {
 }
 
 type filePolicy struct {
-	Points     *int           `yaml:"points"`
-	Slots      *int           `yaml:"slots"`
-	CapPercent *int           `yaml:"cap_percent"`
-	Bound      *int           `yaml:"bound"` // percent; 0 is none
-	Gap        *int           `yaml:"gap"`
-	Noise      *int           `yaml:"noise"`
+	Points     *Count         `yaml:"points"`
+	Slots      *Count         `yaml:"slots"`
+	CapPercent *Count         `yaml:"cap_percent"`
+	Bound      *Count         `yaml:"bound"` // percent; 0 is none
+	Gap        *Count         `yaml:"gap"`
+	Noise      *Count         `yaml:"noise"`
 	MinStick   *time.Duration `yaml:"min_stick"`
 	MaxAge     *time.Duration `yaml:"max_age"`
 	Affinity   *time.Duration `yaml:"affinity_idle"`
 	Ramp       *time.Duration `yaml:"ramp"`
-	MaxChurn   *int           `yaml:"max_churn"` // percent of the key space a minute
+	MaxChurn   *Count         `yaml:"max_churn"` // percent of the key space a minute
 }
 
 type fileWorker struct {
-	MaxRunning  *int     `yaml:"max_running"`
+	MaxRunning  *Count   `yaml:"max_running"`
 	PrefillTPS  *float64 `yaml:"prefill_tps"`
 	DecodeTPS   *float64 `yaml:"decode_tps"`
-	CacheBlocks *int     `yaml:"cache_blocks"`
+	CacheBlocks *Count   `yaml:"cache_blocks"`
 }
 
 // Count is a whole number that may be written like 1e6.
@@ -73,50 +73,97 @@ func (c *Count) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ReadFile reads a scenario file. An unknown member is an error that names its
-// line.
+// UnmarshalYAML reads the same from a file, whose own decoder cuts fractions off.
+func (c *Count) UnmarshalYAML(n *yaml.Node) error {
+	if err := c.UnmarshalText([]byte(n.Value)); err != nil {
+		return fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	return nil
+}
+
+// mostOfFile is how long a scenario file may be.
+const mostOfFile = 1 << 20
+
+// ReadFile reads a scenario file. An unknown member, one that is there twice or
+// has no value, and a second document are errors that name their line.
 func ReadFile(src io.Reader) (*File, error) {
-	dec := yaml.NewDecoder(io.LimitReader(src, 1<<20))
-	dec.KnownFields(true)
-	var f File
-	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+	text, err := io.ReadAll(io.LimitReader(src, mostOfFile+1))
+	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)
 	}
-	return &f, nil
+	if len(text) > mostOfFile {
+		return nil, fmt.Errorf("scenario: longer than %d bytes", mostOfFile)
+	}
+	f := new(File)
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	switch err := dec.Decode(f); {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("scenario: the file says nothing")
+	case err != nil:
+		return nil, fmt.Errorf("scenario: %w", err)
+	}
+	var doc, second yaml.Node
+	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("scenario: want one document, a second one is there at line %d", second.Line)
+	}
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("scenario: %w", err)
+	}
+	if line := lineWithoutValue(&doc); line > 0 {
+		return nil, fmt.Errorf("scenario: line %d: a member without a value", line)
+	}
+	return f, nil
+}
+
+// lineWithoutValue finds a null, which a decoder takes for absent; 0 for none.
+func lineWithoutValue(n *yaml.Node) int {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return n.Line
+	}
+	for _, in := range n.Content {
+		if line := lineWithoutValue(in); line > 0 {
+			return line
+		}
+	}
+	return 0
 }
 
 // Apply writes what the file says into a scenario.
 func (f *File) Apply(s *Scenario) error {
 	set(&s.Sessions, (*int)(f.Sessions))
 	set(&s.Keys, (*int)(f.Keys))
-	set(&s.Instances, f.Instances)
-	set(&s.Zones, f.Zones)
+	set(&s.Instances, (*int)(f.Instances))
+	set(&s.Zones, (*int)(f.Zones))
 	set(&s.Zipf, f.Zipf)
 	set(&s.Seed, f.Seed)
 	set(&s.Warmup, f.Warmup)
 	set(&s.Duration, f.Duration)
 	set(&s.Move.SessionsPerS, f.Pace)
 	if f.Weights != nil {
-		s.Weights = f.Weights
+		s.Weights = nil
+		for _, w := range f.Weights {
+			s.Weights = append(s.Weights, int(w))
+		}
 	}
 	p := &f.Policy
-	set(&s.Policy.Ring.Points, p.Points)
-	set(&s.Policy.Ring.Slots, p.Slots)
-	set(&s.Policy.Ring.CapPercent, p.CapPercent)
+	set(&s.Policy.Ring.Points, (*int)(p.Points))
+	set(&s.Policy.Ring.Slots, (*int)(p.Slots))
+	set(&s.Policy.Ring.CapPercent, (*int)(p.CapPercent))
 	if p.Bound != nil {
-		s.SetBound(*p.Bound)
+		s.SetBound(int(*p.Bound))
 	}
-	set(&s.Policy.Bound.Gap, p.Gap)
-	set(&s.Policy.Bound.Noise, p.Noise)
+	set(&s.Policy.Bound.Gap, (*int)(p.Gap))
+	set(&s.Policy.Bound.Noise, (*int)(p.Noise))
 	set(&s.Policy.MinStick, p.MinStick)
 	set(&s.Policy.MaxAge, p.MaxAge)
 	set(&s.Affinity, p.Affinity)
 	set(&s.Policy.Ramp.Over, p.Ramp)
-	set(&s.Policy.Ramp.MaxChurn, p.MaxChurn)
-	set(&s.Worker.MaxRunning, f.Worker.MaxRunning)
+	set(&s.Policy.Ramp.MaxChurn, (*int)(p.MaxChurn))
+	set(&s.Worker.MaxRunning, (*int)(f.Worker.MaxRunning))
 	set(&s.Worker.PrefillTPS, f.Worker.PrefillTPS)
 	set(&s.Worker.DecodeTPS, f.Worker.DecodeTPS)
-	set(&s.Worker.CacheBlocks, f.Worker.CacheBlocks)
+	set(&s.Worker.CacheBlocks, (*int)(f.Worker.CacheBlocks))
 	return s.AddEvents(f.Events)
 }
 

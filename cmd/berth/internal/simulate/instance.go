@@ -38,17 +38,20 @@ type waiter struct {
 // join adds an instance. A newcomer of a running pool ramps up.
 func (e *engine) join(weight int, newcomer bool) *instance {
 	n := len(e.fleet)
-	in := &instance{id: "i" + strconv.Itoa(n+1), zone: string(rune('a' + n%e.sc.Zones)), weight: weight, room: max(1, e.sc.Worker.MaxRunning*weight/100)}
-	for next := n + 2; e.known(in.id); next++ {
-		in.id = "i" + strconv.Itoa(next)
-	}
+	in := &instance{id: nextName(n, e.index), zone: string(rune('a' + n%e.sc.Zones)), weight: weight, room: max(1, e.sc.Worker.MaxRunning*weight/100)}
 	e.enter(in, newcomer)
 	return in
 }
 
-func (e *engine) known(id string) bool {
-	_, known := e.index[id]
-	return known
+// nextName is what the next instance of a pool of n is called.
+func nextName[T any](n int, taken map[string]T) string {
+	for {
+		n++
+		name := "i" + strconv.Itoa(n)
+		if _, is := taken[name]; !is {
+			return name
+		}
+	}
 }
 
 func (e *engine) enter(in *instance, newcomer bool) {

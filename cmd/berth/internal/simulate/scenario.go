@@ -58,39 +58,6 @@ func Default() Scenario {
 	}
 }
 
-// Validate reports the first member that makes no sense.
-func (s *Scenario) Validate() error {
-	switch {
-	case s.Instances < 1 || s.Instances > 10_000:
-		return fmt.Errorf("instances %d: want 1 to 10000", s.Instances)
-	case s.Zones < 1 || s.Zones > 26:
-		return fmt.Errorf("zones %d: want 1 to 26", s.Zones)
-	case s.Sessions < 1 || s.Sessions > 20_000_000:
-		return fmt.Errorf("sessions %d: want 1 to 20000000", s.Sessions)
-	case s.Keys < 0 || s.Zipf < 0 || s.Zipf > 3:
-		return fmt.Errorf("keys %d, zipf %v: want no negative number, and at most 3 for zipf", s.Keys, s.Zipf)
-	case s.Duration < time.Second || s.Warmup < 0 || s.Duration+s.Warmup > 7*24*time.Hour:
-		return fmt.Errorf("duration %v, warm-up %v: want at least 1s, no negative one, and a week at most", s.Duration, s.Warmup)
-	case s.Affinity <= 0:
-		return fmt.Errorf("affinity %v: want a positive duration", s.Affinity)
-	case s.Worker.MaxRunning < 0 || s.Worker.PrefillTPS <= 0 || s.Worker.DecodeTPS <= 0 || s.Worker.CacheBlocks < 1:
-		return errors.New("worker: token rates and cache blocks must be positive, max running not negative")
-	case s.Move.SessionsPerS <= 0:
-		return errors.New("pace of drains: want a positive number of sessions a second")
-	}
-	for _, w := range s.Weights {
-		if w < 0 || w > routing.MaxWeight {
-			return fmt.Errorf("weight %d: want 0 to %d", w, routing.MaxWeight)
-		}
-	}
-	for _, e := range s.Events {
-		if e.At < 0 || e.At >= s.Duration {
-			return fmt.Errorf("event %s: at %v, want 0s up to the duration of %v", e, e.At, s.Duration)
-		}
-	}
-	return s.Policy.Validate()
-}
-
 // Kind is what an event does to the pool.
 type Kind string
 
@@ -189,14 +156,22 @@ func (e *Event) arguments(args []string) (err error) {
 	if err != nil || len(args) < 2 {
 		return err
 	}
-	if e.N, err = strconv.ParseFloat(args[1], 64); err != nil || e.N < 0 || e.N > routing.MaxWeight {
-		return fmt.Errorf("%q is no number from 0 to %d", args[1], routing.MaxWeight)
+	if e.Kind == Slow {
+		if e.N, err = strconv.ParseFloat(args[1], 64); err != nil || !(e.N >= 0.01 && e.N <= slowest) {
+			return fmt.Errorf("%q is no factor from 0.01 to %d", args[1], slowest)
+		}
+		return nil
 	}
-	if e.Kind == Slow && e.N < 0.01 {
-		return errors.New("the factor must be at least 0.01")
+	weight, err := strconv.Atoi(args[1])
+	if err != nil || weight < 0 || weight > routing.MaxWeight {
+		return fmt.Errorf("%q is no weight: want a whole number from 0 to %d", args[1], routing.MaxWeight)
 	}
+	e.N = float64(weight)
 	return nil
 }
+
+// slowest is the highest factor by which requests may take longer.
+const slowest = 1000
 
 func (e *Event) hot(args []string) (err error) {
 	if e.Sessions, err = parsePercent(args[0]); err != nil {
@@ -217,8 +192,8 @@ func (e *Event) hot(args []string) (err error) {
 func parsePercent(text string) (float64, error) {
 	number, cut := strings.CutSuffix(text, "%")
 	p, err := strconv.ParseFloat(number, 64)
-	if err != nil || !cut || p <= 0 || p > 100 {
-		return 0, fmt.Errorf("%q is no percentage above 0%%", text)
+	if err != nil || !cut || !(p > 0 && p <= 100) {
+		return 0, fmt.Errorf("%q is no percentage above 0%% and up to 100%%", text)
 	}
 	return p / 100, nil
 }

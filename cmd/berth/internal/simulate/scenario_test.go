@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -42,26 +43,33 @@ func TestParseEvent(t *testing.T) {
 func TestBadEventsAreExplained(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                 "want TIME:KIND",
-		"add:4":            "is not a time",
-		"soon:add:4":       "is not a time",
-		"-5s:add:4":        "is not a time",
-		"30s:explode:4":    "is not one of add, drain",
-		"30s:add":          "want TIME:add:COUNT",
-		"30s:add:i4":       "no number of instances",
-		"30s:add:0":        "0 instances",
-		"30s:add:99999999": "no number of instances",
-		"30s:add:1:2:3":    "3 arguments",
-		"30s:kill:":        "names nobody",
-		"30s:kill:i1,,i2":  "names nobody",
-		"30s:kill:i1,i1":   "names i1 twice",
-		"30s:slow:i1":      "want TIME:slow:WHO:FACTOR",
-		"30s:slow:i1:0":    "must be at least",
-		"30s:slow:i1:fast": "is no number",
-		"30s:weight:i1:-1": "is no number",
-		"30s:hot:1:50%":    "no percentage",
-		"30s:hot:1%:100%":  "at most 99%",
-		"30s:hot:0%:50%":   "no percentage",
+		"":                   "want TIME:KIND",
+		"add:4":              "is not a time",
+		"soon:add:4":         "is not a time",
+		"-5s:add:4":          "is not a time",
+		"30s:explode:4":      "is not one of add, drain",
+		"30s:add":            "want TIME:add:COUNT",
+		"30s:add:i4":         "no number of instances",
+		"30s:add:0":          "0 instances",
+		"30s:add:99999999":   "no number of instances",
+		"30s:add:1:2:3":      "3 arguments",
+		"30s:kill:":          "names nobody",
+		"30s:kill:i1,,i2":    "names nobody",
+		"30s:kill:i1,i1":     "names i1 twice",
+		"30s:slow:i1":        "want TIME:slow:WHO:FACTOR",
+		"30s:slow:i1:0":      "no factor from 0.01",
+		"30s:slow:i1:fast":   "no factor",
+		"30s:slow:i1:NaN":    "no factor",
+		"30s:slow:i1:1e9":    "no factor",
+		"30s:weight:i1:-1":   "is no weight",
+		"30s:weight:i1:50.7": "want a whole number",
+		"30s:weight:i1:NaN":  "is no weight",
+		"30s:add:1:50.7":     "want a whole number",
+		"30s:hot:NaN%:50%":   "no percentage",
+		"30s:hot:1%:NaN%":    "no percentage",
+		"30s:hot:1:50%":      "no percentage",
+		"30s:hot:1%:100%":    "at most 99%",
+		"30s:hot:0%:50%":     "no percentage",
 	} {
 		if _, err := ParseEvent(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q: %v, want an error that says %q", text, err, want)
@@ -81,10 +89,17 @@ func TestEventsThatFitNobodyAreExplained(t *testing.T) {
 		{[]string{"10s:drain:zone=z"}, "0 instances fit, of 3"},
 		{[]string{"10s:recover:1"}, "0 instances fit, of 3"},
 		{[]string{"10m:add:1"}, "up to the duration"},
+		{[]string{"60s:add:1"}, "up to the duration"},
+		{[]string{"59500ms:add:1"}, "whole seconds"},
+		{[]string{"10s:add:1", "20s:kill:i4"}, ""},
+		{[]string{"20s:add:1", "10s:kill:i4"}, "no instance i4 then"},
 	} {
 		sc := Default()
 		sc.Instances, sc.Sessions, sc.Warmup, sc.Duration = 3, 100, 0, time.Minute
 		_, err := Run(t.Context(), with(t, sc, tt.events...), nil, func(string, int, int) {})
+		if tt.want == "" && err == nil {
+			continue
+		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: %v, want an error that says %q", tt.events, err, tt.want)
 		}
@@ -121,20 +136,74 @@ events:
 		t.Error("what the file does not say lost its default")
 	}
 	for doc, want := range map[string]string{
-		"instnces: 3":           "line 1",
-		"sessions: lots":        "no whole number",
-		"duration: soon":        "line 1",
-		"events: [10s:foo:1]":   "is not one of",
-		"policy: {points: a}":   "line 1",
-		"sessions: 1\nzones: x": "line 2",
+		"instnces: 3":                      "line 1",
+		"sessions: lots":                   "no whole number",
+		"duration: soon":                   "line 1",
+		"events: [10s:foo:1]":              "is not one of",
+		"policy: {points: a}":              "line 1",
+		"sessions: 1\nzones: x":            "line 2",
+		"":                                 "says nothing",
+		"# nothing":                        "says nothing",
+		"sessions: 5\n---\nsessions: 6":    "one document",
+		"sessions: 5\n---\n":               "one document",
+		"sessions: 5\nsessions: 6":         "already defined",
+		"policy: {points: 256, points: 5}": "already defined",
+		"sessions: 5\nzones:":              "line 2: a member without a value",
+		"policy: {points: ~}":              "line 1: a member without a value",
+		"policy: {points: 2.5}":            "line 1: \"2.5\" is no whole number",
+		"policy: {max_age: 20}":            "line 1",
+		"events: [10s:weight:i1:50.7]":     "whole number",
+		strings.Repeat("#\n", 1<<19) + "x": "longer than",
 	} {
 		f, err := ReadFile(strings.NewReader(doc))
 		if err == nil {
 			err = f.Apply(&sc)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want an error that says %q", doc, err, want)
+			t.Errorf("%.80q: %v, want an error that says %q", doc, err, want)
 		}
+	}
+}
+
+// What no run can be made of is refused before the first is played.
+func TestScenariosThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	for want, spoil := range map[string]func(*Scenario){
+		"ring points 0":      func(s *Scenario) { s.Policy.Ring.Points = 0 },
+		"ring slots 0":       func(s *Scenario) { s.Policy.Ring.Slots = 0 },
+		"zipf NaN":           func(s *Scenario) { s.Zipf = math.NaN() },
+		"NaN tokens":         func(s *Scenario) { s.Worker.PrefillTPS = math.NaN() },
+		"+Inf of an answer":  func(s *Scenario) { s.Worker.DecodeTPS = math.Inf(1) },
+		"pace of drains NaN": func(s *Scenario) { s.Move.SessionsPerS = math.NaN() },
+		"3 weights for 2":    func(s *Scenario) { s.Instances, s.Weights = 2, []int{1, 2, 3} },
+		"every weight is 0":  func(s *Scenario) { s.Weights = []int{0, 0} },
+		"more than 10000":    func(s *Scenario) { s.Events = []Event{{Kind: Add, Who: Who{Count: 9999}, text: "0s:add:9999"}} },
+		"1001 events":        func(s *Scenario) { s.Events = make([]Event, 1001) },
+		"whole seconds":      func(s *Scenario) { s.Warmup = 1500 * time.Millisecond },
+		"max running":        func(s *Scenario) { s.Worker.MaxRunning = math.MaxInt },
+	} {
+		sc := Default()
+		spoil(&sc)
+		if err := sc.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that says %q", err, want)
+		}
+	}
+}
+
+// A second hot set has its own part of the load, also in a pool that was just
+// started and where the sets overlap.
+func TestHotSetsBringTheirPart(t *testing.T) {
+	t.Parallel()
+	sc := small()
+	sc.Warmup, sc.Worker.MaxRunning = 0, 10_000
+	before := mustRun(t, sc).Turns
+	once := mustRun(t, with(t, sc, "40s:hot:100%:50%")).Turns
+	twice := mustRun(t, with(t, sc, "40s:hot:100%:50%", "41s:hot:100%:50%")).Turns
+	if once < before*12/10 {
+		t.Errorf("%d turns, and %d with a hot set that brings half of the load", before, once)
+	}
+	if twice > once*13/10 {
+		t.Errorf("%d turns with a hot set, and %d where it is made hot again", once, twice)
 	}
 }
 
