@@ -3,10 +3,7 @@ package simulate
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
-
-	"berth/routing"
 )
 
 // cause names the account of the event that made something happen; 0 is none.
@@ -127,57 +124,4 @@ func (e *engine) causeOfJump(i int32, to *instance) cause {
 		}
 	}
 	return pressed
-}
-
-// keySpace is keys that stand for all, with the first choice of each.
-type keySpace struct {
-	keys   []string
-	choice []string
-	moved  map[cause]map[int]bool // which keys each event moved
-}
-
-// Keys that stand for the key space, by instance and at most.
-const (
-	keysPerInstance = 160
-	mostKeys        = 16_000
-)
-
-func newKeySpace(instances int) keySpace {
-	n := min(keysPerInstance*instances, mostKeys)
-	k := keySpace{choice: make([]string, n), moved: map[cause]map[int]bool{}}
-	for i := range n {
-		k.keys = append(k.keys, "probe-"+strconv.Itoa(i))
-	}
-	return k
-}
-
-// follow charges every key whose first choice changed to the event behind it.
-func (k *keySpace) follow(e *engine) {
-	for i, key := range k.keys {
-		before, now := k.choice[i], e.pol.owner(key)
-		if before == now {
-			continue
-		}
-		if k.choice[i] = now; before == "" || now == "" {
-			continue
-		}
-		c := e.causeOfChoice(e.fleet[e.index[before]], e.fleet[e.index[now]])
-		if k.moved[c] == nil {
-			k.moved[c] = map[int]bool{}
-		}
-		k.moved[c][i] = true
-	}
-}
-
-func (k *keySpace) share(c cause) float64 {
-	return float64(len(k.moved[c])) / float64(len(k.keys))
-}
-
-// causeOfChoice is the event that made a key go elsewhere: what took its instance
-// out, else the later of what made that one less and the other one more.
-func (e *engine) causeOfChoice(from, to *instance) cause {
-	if !from.state.MayTakeNew() || from.health.breaker != routing.BreakerClosed {
-		return max(from.lost, from.pressed)
-	}
-	return cmp.Or(max(from.hit(), to.gained), from.lost, from.gained, from.pressed, to.pressed, e.reshaped)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"math"
 	"strings"
 	"time"
 )
@@ -12,11 +11,12 @@ import (
 // A plot is drawn with these measures, in pixels.
 const (
 	plotWidth   = 900
-	panelHeight = 130
-	panelGap    = 46
+	plotRight   = plotWidth - 24
 	marginLeft  = 70
-	marginRight = 20
-	marginTop   = 64
+	marginTop   = 52 // title and legend
+	laneHeight  = 13 // of labels of events
+	panelHeight = 130
+	panelGap    = 50
 )
 
 // colours of the policies, Berth's first.
@@ -26,41 +26,55 @@ var colours = []string{"#0b6e99", "#d1495b", "#edae49", "#7a5195", "#66a182"}
 var panels = []struct {
 	title string
 	value func(*Sample) float64
-	from  float64 // the axis begins here
+	axis  axis
+	sum   bool // of each stretch
 }{
-	{"load: busiest instance / fair share", func(s *Sample) float64 { return s.MaxMean }, 1},
-	{"load: standard deviation / fair share", func(s *Sample) float64 { return s.StdDevMean }, 0},
-	{"hit rate of prompt blocks", func(s *Sample) float64 { return s.HitRate }, 0},
-	{"live jumps: turns of sessions with affinity served elsewhere", func(s *Sample) float64 { return float64(s.LiveJumps) }, 0},
-	{"prompt tokens recomputed", func(s *Sample) float64 { return float64(s.Recomputed) }, 0},
-	{"requests waiting", func(s *Sample) float64 { return float64(s.Waiting) }, 0},
+	{"load: busiest instance / fair share", func(s *Sample) float64 { return s.MaxMean }, axis{from: 1}, false},
+	{"load: standard deviation / fair share", func(s *Sample) float64 { return s.StdDevMean }, axis{}, false},
+	{"hit rate of prompt blocks", func(s *Sample) float64 { return s.HitRate }, axis{to: 1, step: 0.25}, false},
+	{"live jumps: turns of sessions with affinity served elsewhere", func(s *Sample) float64 { return float64(s.LiveJumps) }, axis{whole: true}, true},
+	{"prompt tokens recomputed", func(s *Sample) float64 { return float64(s.Recomputed) }, axis{whole: true}, true},
+	{"requests waiting", func(s *Sample) float64 { return float64(s.Waiting) }, axis{whole: true}, false},
+}
+
+// plot is a report while it is drawn.
+type plot struct {
+	strings.Builder
+	*Report
+	outcomes []Outcome
+	end      time.Duration
+	top      int // of the first panel
 }
 
 // WriteSVG draws the report as one SVG image that needs nothing else.
 func (r *Report) WriteSVG(w io.Writer) error {
-	outcomes := append([]Outcome{r.Outcome}, r.Others...)
-	height := marginTop + len(panels)*(panelHeight+panelGap)
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="system-ui, sans-serif" font-size="12">`+"\n",
+	p := &plot{Report: r, outcomes: append([]Outcome{r.Outcome}, r.Others...), end: r.end()}
+	lanes := p.lanes()
+	p.top = marginTop + 14 + 22
+	for _, lane := range lanes {
+		p.top = max(p.top, marginTop+14+22+(lane+1)*laneHeight)
+	}
+	height := p.top + len(panels)*(panelHeight+panelGap) - panelGap/2
+	fmt.Fprintf(p, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="system-ui, sans-serif" font-size="12">`+"\n",
 		plotWidth, height, plotWidth, height)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", plotWidth, height)
-	fmt.Fprintf(&b, `<text x="%d" y="20" font-size="15" font-weight="600">%s on %d instances</text>`+"\n",
+	fmt.Fprintf(p, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", plotWidth, height)
+	fmt.Fprintf(p, `<text x="%d" y="20" font-size="15" font-weight="600">%s on %d instances</text>`+"\n",
 		marginLeft, html.EscapeString(r.Workload), r.Instances)
-	for i, o := range outcomes {
+	for i, o := range p.outcomes {
 		x := marginLeft + i*150
-		fmt.Fprintf(&b, `<rect x="%d" y="32" width="14" height="4" fill="%s"/><text x="%d" y="39">%s</text>`+"\n",
+		fmt.Fprintf(p, `<rect x="%d" y="36" width="14" height="4" fill="%s"/><text x="%d" y="42">%s</text>`+"\n",
 			x, colours[i%len(colours)], x+20, html.EscapeString(o.Policy))
 	}
-	end := r.end()
+	p.labels(lanes)
 	for i := range panels {
-		r.drawPanel(&b, i, outcomes, end)
+		p.panel(i)
 	}
-	b.WriteString("</svg>\n")
-	_, err := io.WriteString(w, b.String())
+	p.WriteString("</svg>\n")
+	_, err := io.WriteString(w, p.String())
 	return err
 }
 
-// WriteHTML wraps the plot and the events into a page.
+// WriteHTML wraps the plot and the tables into a page.
 func (r *Report) WriteHTML(w io.Writer) error {
 	var table strings.Builder
 	if err := r.WriteTable(&table); err != nil {
@@ -76,87 +90,103 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	return err
 }
 
-func (r *Report) end() float64 {
-	end := 1.0
-	if n := len(r.Series); n > 0 {
-		end = r.Series[n-1].AtS
+func (r *Report) end() time.Duration {
+	if d, err := time.ParseDuration(r.Duration); err == nil && d > 0 {
+		return d
 	}
-	return end
+	return time.Second
 }
 
-func (r *Report) drawPanel(b *strings.Builder, i int, outcomes []Outcome, end float64) {
-	p := panels[i]
-	top := marginTop + i*(panelHeight+panelGap)
-	most := p.from
-	for _, o := range outcomes {
+// x is where a moment is drawn.
+func (p *plot) x(at time.Duration) float64 {
+	return marginLeft + at.Seconds()/p.end.Seconds()*(plotRight-marginLeft)
+}
+
+// label is what is written of an event, and how wide about that is.
+func label(e *Effect) (text string, width float64) {
+	const most = 36
+	text = e.Event
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most-1]) + "…"
+	}
+	return text, 5.6 * float64(len([]rune(text)))
+}
+
+// labelAt is where an event's label begins: beside its line, on the side that has room.
+func (p *plot) labelAt(at time.Duration, width float64) float64 {
+	return min(p.x(at)+3, plotRight-width)
+}
+
+// lanes deals labels out over lines, so that none lies on another. Those of one event
+// that comes after many others may have to.
+func (p *plot) lanes() []int {
+	const most = 8
+	var ends [most]float64
+	var lanes []int
+	for i := range p.Events {
+		at, _ := time.ParseDuration(p.Events[i].At)
+		_, width := label(&p.Events[i])
+		lane := 0
+		for lane < most-1 && ends[lane] > p.labelAt(at, width) {
+			lane++
+		}
+		ends[lane] = p.labelAt(at, width) + width + 6
+		lanes = append(lanes, lane)
+	}
+	return lanes
+}
+
+// labels writes what happens above the first panel.
+func (p *plot) labels(lanes []int) {
+	for i := range p.Events {
+		e := &p.Events[i]
+		at, _ := time.ParseDuration(e.At)
+		text, width := label(e)
+		y := marginTop + 12 + lanes[i]*laneHeight
+		fmt.Fprintf(p, `<text x="%.1f" y="%d" fill="#333" font-size="10">%s<title>%s</title></text>`+"\n",
+			p.labelAt(at, width), y, html.EscapeString(text), html.EscapeString(e.Event))
+		fmt.Fprintf(p, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#bbb"/>`+"\n", p.x(at), p.x(at), y-8, p.top-20)
+	}
+}
+
+// panel draws the i-th figure.
+func (p *plot) panel(i int) {
+	top := p.top + i*(panelHeight+panelGap)
+	ax, most := panels[i].axis, 0.0
+	for _, o := range p.outcomes {
 		for j := range o.Series {
-			most = max(most, p.value(&o.Series[j]))
+			most = max(most, panels[i].value(&o.Series[j]))
 		}
 	}
-	most = niceAbove(most, p.from)
-	x := func(at float64) float64 { return marginLeft + at/end*(plotWidth-marginLeft-marginRight) }
+	ax = ax.upTo(most)
 	y := func(v float64) float64 {
-		return float64(top+panelHeight) - (max(v, p.from)-p.from)/(most-p.from)*panelHeight
+		return float64(top+panelHeight) - (max(v, ax.from)-ax.from)/(ax.to-ax.from)*panelHeight
 	}
-	fmt.Fprintf(b, `<text x="%d" y="%d" font-weight="600">%s</text>`+"\n", marginLeft, top-6, p.title)
-	for step := range 5 {
-		v := p.from + (most-p.from)*float64(step)/4
-		fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end" fill="#555">%s</text>`+"\n",
-			marginLeft, plotWidth-marginRight, y(v), y(v), marginLeft-6, y(v)+4, axis(v))
+	title := panels[i].title
+	if panels[i].sum && len(p.Series) > 0 {
+		title += ", every " + clockTime(time.Duration(p.Series[0].AtS*float64(time.Second)))
 	}
-	for step := range 7 {
-		at := end * float64(step) / 6
-		anchor := "middle"
-		if step == 6 {
-			anchor = "end"
-		}
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="%s" fill="#555">%s</text>`+"\n",
-			x(at), top+panelHeight+15, anchor, (time.Duration(at) * time.Second).String())
+	fmt.Fprintf(p, `<text x="%d" y="%d" font-weight="600">%s</text>`+"\n", marginLeft, top-8, title)
+	for _, v := range ax.ticks() {
+		fmt.Fprintf(p, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#e2e2e2"/><text x="%d" y="%.1f" text-anchor="end" fill="#555">%s</text>`+"\n",
+			marginLeft, plotRight, y(v), y(v), marginLeft-6, y(v)+4, tick(v))
 	}
-	for n, e := range r.Events {
-		at, err := time.ParseDuration(e.At)
-		if err != nil {
-			continue
-		}
-		fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#888" stroke-dasharray="4 3"><title>%s</title></line>`+"\n",
-			x(at.Seconds()), x(at.Seconds()), top, top+panelHeight, html.EscapeString(e.Event))
-		if i == 0 {
-			fmt.Fprintf(b, `<text x="%.1f" y="%d" fill="#555" font-size="10">%s</text>`+"\n",
-				x(at.Seconds())+3, top+10+n%4*11, html.EscapeString(e.Event))
-		}
+	step := timeStep(p.end)
+	for at := time.Duration(0); at <= p.end; at += step {
+		fmt.Fprintf(p, `<text x="%.1f" y="%d" text-anchor="middle" fill="#555">%s</text>`+"\n", p.x(at), top+panelHeight+16, clockTime(at))
 	}
-	for n := len(outcomes) - 1; n >= 0; n-- { // Berth on top
+	for n := range p.Events {
+		e := &p.Events[n]
+		at, _ := time.ParseDuration(e.At)
+		fmt.Fprintf(p, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#999" stroke-dasharray="4 3"><title>%s</title></line>`+"\n",
+			p.x(at), p.x(at), top, top+panelHeight, html.EscapeString(e.Event))
+	}
+	for n := len(p.outcomes) - 1; n >= 0; n-- { // Berth on top
 		var path strings.Builder
-		for j := range outcomes[n].Series {
-			s := &outcomes[n].Series[j]
-			fmt.Fprintf(&path, "%.1f,%.1f ", x(s.AtS), y(p.value(s)))
+		for j := range p.outcomes[n].Series {
+			s := &p.outcomes[n].Series[j]
+			fmt.Fprintf(&path, "%.1f,%.1f ", p.x(time.Duration(s.AtS*float64(time.Second))), y(panels[i].value(s)))
 		}
-		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", colours[n%len(colours)], strings.TrimSpace(path.String()))
+		fmt.Fprintf(p, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", colours[n%len(colours)], strings.TrimSpace(path.String()))
 	}
-}
-
-// niceAbove is a round number above the values to be drawn.
-func niceAbove(most, from float64) float64 {
-	span := (most - from) * 1.05
-	if span <= 0 {
-		return from + 1
-	}
-	unit := math.Pow(10, math.Floor(math.Log10(span)))
-	for _, f := range []float64{1, 2, 4, 5, 8, 10} {
-		if f*unit >= span {
-			return from + f*unit
-		}
-	}
-	return from + 10*unit
-}
-
-// axis writes a value of an axis short.
-func axis(v float64) string {
-	switch {
-	case v >= 1_000_000:
-		return fmt.Sprintf("%.3gM", v/1e6)
-	case v >= 10_000:
-		return fmt.Sprintf("%.3gk", v/1e3)
-	}
-	return fmt.Sprintf("%.3g", v)
 }
