@@ -36,7 +36,7 @@ type simulateCmd struct {
 	Ramp        *time.Duration  `help:"Time in which a newcomer comes to its whole weight."`
 	MaxChurn    *simulate.Count `help:"Percent of the key space that joins may move in a minute; 0 is no limit."`
 	Pace        *float64        `help:"Sessions a second that a drain moves."`
-	MaxRunning  *simulate.Count `help:"Requests an instance runs at once; default: so many that the pool is three fifths full."`
+	MaxRunning  *simulate.Count `help:"Requests an instance runs at once; default: so many that the pool is three fifths full, with what hot sets bring."`
 	PrefillTPS  *float64        `name:"prefill-tps" help:"Prompt tokens a second an instance computes for a request."`
 	DecodeTPS   *float64        `name:"decode-tps" help:"Tokens a second of an answer."`
 	CacheBlocks *simulate.Count `help:"KV cache of an instance, in blocks of 512 tokens."`
@@ -49,7 +49,7 @@ type simulateCmd struct {
 
 	Check string `placeholder:"JOB" help:"Print what was predicted for a drain that was really made, when it began, beside what it did; needs --from. Nothing else is played."`
 
-	Tune    bool   `help:"Search ring points, bound, maximum age, ramp and pace for the scenario, and print what each costs."`
+	Tune    bool   `help:"Search ring points, bound, maximum age, ramp, churn and pace for the scenario, and print the policy that costs least and what each costs."`
 	Compare bool   `help:"Play random, modulo, a plain ring and a bounded ring beside it."`
 	Plot    string `type:"path" placeholder:"FILE" help:"Draw the run into this .html or .svg file."`
 	JSON    bool   `help:"Print JSON for scripts."`

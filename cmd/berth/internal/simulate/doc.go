@@ -59,5 +59,6 @@
 //   - a million sessions on a hundred instances are balanced, with and without a bound: TestBalance, TestBoundUnderZipf
 //   - an instance that joins takes no session with affinity, and reaches its share of new ones: TestAddMovesNobody, TestR39NewcomersGetTheirShare
 //   - the death of one moves its sessions and no others: TestKillMovesItsSessionsOnly
-//   - a hot set of sessions does not stay on one instance: TestR43HotSessionsSpread
+//   - a hot set of sessions does not stay on one instance, where the policy lets go (max age) and the
+//     pool has room, as it has by default: TestR43HotSessionsSpread
 package simulate

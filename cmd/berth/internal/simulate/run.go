@@ -52,11 +52,17 @@ func run(ctx context.Context, sc *Scenario, what string, load func() workload, o
 }
 
 // roomy is what an instance of weight 100 has to run at once for the pool to be
-// three fifths full of the workload, evenly spread; at least 16.
+// three fifths full of the workload, evenly spread, with what hot sets bring on
+// top; at least 16.
 func roomy(sc *Scenario, load workload) int {
-	capacity := 0.0
+	capacity, demand := 0.0, load.demand(&sc.Worker)
 	for i := range sc.Instances {
 		capacity += float64(sc.weight(i)) / 100
 	}
-	return max(16, int(load.demand(&sc.Worker)/max(capacity, 0.01)/0.6)+1)
+	for _, e := range sc.Events {
+		if e.Kind == Hot {
+			demand /= 1 - e.Load // each brings its part of everything up to then
+		}
+	}
+	return max(16, int(demand/max(capacity, 0.01)/0.6)+1)
 }
