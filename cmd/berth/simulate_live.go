@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"berth/cmd/berth/internal/progress"
 	"berth/cmd/berth/internal/simulate"
 	"berth/routing"
 	"berth/services"
@@ -140,50 +139,4 @@ func (c *simulateCmd) check(ctx context.Context, std *streams) error {
 		return printJSON(std, checked)
 	}
 	return checked.WriteTable(std.out)
-}
-
-// tune prints the policy that the scenario asks for.
-func (c *simulateCmd) tune(ctx context.Context, std *streams, input *simulation) error {
-	populations := 3
-	if input.trace != nil {
-		populations = 1 // there is only the one
-	}
-	bar := progress.New(std.err, "tuning", 0)
-	tuned, err := simulate.Tune(ctx, input.scenario, populations, func(ctx context.Context, sc simulate.Scenario) (*simulate.Report, error) {
-		one := *input
-		one.scenario = sc
-		return one.run(ctx, nil, func(string, int, int) {})
-	}, func(done, of int) { bar.Set(done, of) })
-	bar.Done()
-	if err != nil {
-		return err
-	}
-	policy := input.policy
-	r := &tuned.Recommended
-	points, over := r.Policy.Ring.Points, r.Policy.Ramp.Over.Milliseconds()
-	if policy.Ring == nil {
-		policy.Ring = new(services.RingPolicy)
-	}
-	policy.Ring.Points, policy.MaxAgeMS = points, r.Policy.MaxAge.Milliseconds()
-	policy.Bound = &services.BoundPolicy{Percent: r.Policy.Bound.Percent, Gap: r.Policy.Bound.Gap, Noise: r.Policy.Bound.Noise}
-	if policy.Ramp == nil {
-		policy.Ramp = new(services.RampPolicy)
-	}
-	policy.Ramp.OverMS = &over
-	if c.JSON {
-		return printJSON(std, struct {
-			*simulate.Tuning
-			Policy services.PoolPolicy `json:"policy"`
-			Pace   float64             `json:"drain_sessions_per_s"`
-		}{tuned, policy, r.Move.SessionsPerS})
-	}
-	if err := tuned.WriteTable(std.out); err != nil {
-		return err
-	}
-	doc, err := json.Marshal(policy)
-	if err != nil {
-		return fmt.Errorf("render the policy: %w", err)
-	}
-	_, err = fmt.Fprintf(std.out, "\nPUT /v1/pools/{pool}/policy\n%s\ndrains: \"pace\":{\"sessions_per_s\":%v}\n", doc, r.Move.SessionsPerS)
-	return err
 }

@@ -181,7 +181,7 @@ func TestSimulateTunes(t *testing.T) {
 			chosen++
 		}
 	}
-	if _, _, err := tuned.Policy.InForce(); err != nil || chosen != 5 || tuned.After > tuned.Before {
+	if _, _, err := tuned.Policy.InForce(); err != nil || chosen != 6 || tuned.Policy.Ramp == nil || tuned.Policy.Ramp.MaxChurnPercent == nil || tuned.After > tuned.Before {
 		t.Errorf("%v: %d knobs chosen, cost %.3f before and %.3f after", err, chosen, tuned.Before, tuned.After)
 	}
 }

@@ -219,7 +219,7 @@ func TestR43HotSessionsSpread(t *testing.T) {
 			sc.Sessions = int(50 * (sc.Warmup + sc.Duration).Seconds())
 			r := mustRun(t, with(t, sc, "2m:hot:1%:50%"+where))
 			for _, s := range r.Series {
-				if s.AtS > (2*time.Minute + 2*affinity).Seconds() && (s.MaxMean > 1.3 || s.Waiting > 0) {
+				if s.AtS > (2*time.Minute+2*affinity).Seconds() && (s.MaxMean > 1.3 || s.Waiting > 0) {
 					t.Errorf("hot%s: max/mean load is %.2f at %vs, two affinities after, and %d wait", where, s.MaxMean, s.AtS, s.Waiting)
 				}
 			}

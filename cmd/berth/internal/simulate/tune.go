@@ -5,51 +5,81 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"berth/cmd/berth/internal/figures"
+	"berth/routing"
 )
 
-// Knob is a setting that a search turns.
+// Knob is a setting that a search turns. Where no event of the given kinds is in a
+// scenario it changes nothing, and its values are not played.
 type Knob struct {
 	Name   string
 	Values []float64
 	set    func(*Scenario, float64)
 	get    func(*Scenario) float64
+	kinds  []Kind // empty: it always matters
 }
+
+func (k *Knob) matters(s *Scenario) bool {
+	ramping := func(r Replica) bool { return r.RampPercent != 0 && r.RampPercent != 100 || r.State == routing.Warming }
+	return len(k.kinds) == 0 || slices.ContainsFunc(s.Events, func(e Event) bool { return slices.Contains(k.kinds, e.Kind) }) ||
+		slices.ContainsFunc(s.Fleet, ramping)
+}
+
+// Knobs of which a value means none.
+const (
+	boundKnob = "bound %"
+	churnKnob = "max churn %/min"
+)
 
 // knobs are turned in this order; durations are in seconds.
 var knobs = []Knob{
 	{
-		"ring points", []float64{128, 256, 512, 1024},
-		func(s *Scenario, v float64) { s.Policy.Ring.Points = int(v) },
-		func(s *Scenario) float64 { return float64(s.Policy.Ring.Points) },
+		Name: "ring points", Values: []float64{128, 256, 512, 1024},
+		set: func(s *Scenario, v float64) { s.Policy.Ring.Points = int(v) },
+		get: func(s *Scenario) float64 { return float64(s.Policy.Ring.Points) },
 	}, {
-		"bound %", []float64{110, 125, 150, 200, noBound},
-		func(s *Scenario, v float64) { s.Policy.Bound.Percent = int(v) },
-		func(s *Scenario) float64 { return float64(s.Policy.Bound.Percent) },
+		Name: boundKnob, Values: []float64{110, 125, 150, 200, noBound},
+		set: func(s *Scenario, v float64) { s.Policy.Bound.Percent = int(v) },
+		get: func(s *Scenario) float64 { return float64(s.Policy.Bound.Percent) },
 	}, {
-		"max age s", []float64{0, 300, 900},
-		func(s *Scenario, v float64) { s.Policy.MaxAge = seconds(v) },
-		func(s *Scenario) float64 { return s.Policy.MaxAge.Seconds() },
+		Name: "max age s", Values: []float64{0, 300, 900},
+		set: func(s *Scenario, v float64) { s.Policy.MaxAge = seconds(v) },
+		get: func(s *Scenario) float64 { return s.Policy.MaxAge.Seconds() },
 	}, {
-		"ramp s", []float64{0, 30, 60, 180},
-		func(s *Scenario, v float64) { s.Policy.Ramp.Over = seconds(v) },
-		func(s *Scenario) float64 { return s.Policy.Ramp.Over.Seconds() },
+		Name: "ramp s", Values: []float64{0, 30, 60, 180}, kinds: joins,
+		set: func(s *Scenario, v float64) { s.Policy.Ramp.Over = seconds(v) },
+		get: func(s *Scenario) float64 { return s.Policy.Ramp.Over.Seconds() },
 	}, {
-		"drain pace /s", []float64{20, 50, 200, 1000},
-		func(s *Scenario, v float64) { s.Move.SessionsPerS = v },
-		func(s *Scenario) float64 { return s.Move.SessionsPerS },
+		Name: churnKnob, Values: []float64{0, 5, 10, 20}, kinds: joins,
+		set: func(s *Scenario, v float64) { s.Policy.Ramp.MaxChurn = int(v) },
+		get: func(s *Scenario) float64 { return float64(s.Policy.Ramp.MaxChurn) },
+	}, {
+		Name: "drain pace /s", Values: []float64{20, 50, 200, 1000}, kinds: []Kind{Drain},
+		set: func(s *Scenario, v float64) { s.Move.SessionsPerS = v },
+		get: func(s *Scenario) float64 { return s.Move.SessionsPerS },
 	},
 }
+
+// joins are the events after which somebody ramps up: also one that was suspected
+// or taken for dead, and then was not.
+var joins = []Kind{Add, Recover, Weight, Slow}
 
 // Tried is one value of a knob, with the others as they were best so far.
 type Tried struct {
 	Knob       string  `json:"knob"`
 	Value      float64 `json:"value"`
 	Chosen     bool    `json:"chosen"`
+	Played     bool    `json:"played"` // false: no event depends on the knob, every value costs the same
 	Cost       float64 `json:"cost"`
 	MaxMean    float64 `json:"max_mean_load"`
 	Peak       float64 `json:"peak_max_mean_load"`
@@ -75,7 +105,7 @@ type Tuning struct {
 // standard error.
 const worthIt = 0.005
 
-// Player plays a scenario for a search.
+// Player plays a scenario for a search, several at a time.
 type Player func(context.Context, Scenario) (*Report, error)
 
 // tuner is a search under way.
@@ -85,6 +115,7 @@ type tuner struct {
 	tell  func(done, of int)
 	done  int
 	of    int
+	lock  sync.Mutex
 	*Tuning
 }
 
@@ -96,6 +127,9 @@ type tuner struct {
 func Tune(ctx context.Context, sc Scenario, populations int, play Player, tell func(done, of int)) (*Tuning, error) {
 	t := &tuner{play: play, seeds: populations, tell: tell, of: populations, Tuning: &Tuning{Recommended: sc}}
 	for _, k := range knobs {
+		if !k.matters(&sc) {
+			continue
+		}
 		t.of += (len(withValue(k.Values, k.get(&sc))) - 1) * populations
 	}
 	best, err := t.measure(ctx, sc)
@@ -112,31 +146,50 @@ func Tune(ctx context.Context, sc Scenario, populations int, play Player, tell f
 	return t.Tuning, nil
 }
 
-// measure plays a scenario with every population and takes the means.
+// measure plays a scenario with every population, as many at a time as there are
+// processors, and takes the means.
 func (t *tuner) measure(ctx context.Context, sc Scenario) (Tried, error) {
-	var all Tried
-	n := t.seeds
-	for i := range n {
-		one := sc
-		one.Seed += uint64(i)
-		r, err := t.play(ctx, one)
-		if err != nil {
-			return Tried{}, err
-		}
-		t.done++
-		t.tell(t.done, t.of)
-		x := newTried(&one, r)
+	each := make([]Tried, t.seeds)
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range each {
+		group.Go(func() error {
+			one := sc
+			one.Seed += uint64(i)
+			r, err := t.play(ctx, one)
+			if err != nil {
+				return err
+			}
+			each[i] = newTried(&one, r)
+			t.lock.Lock()
+			defer t.lock.Unlock()
+			t.done++
+			t.tell(t.done, t.of)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return Tried{}, err
+	}
+	return mean(each), nil
+}
+
+func mean(each []Tried) (all Tried) {
+	n := len(each)
+	for _, x := range each {
 		all.costs = append(all.costs, x.Cost)
 		all.Cost += x.Cost / float64(n)
 		all.MaxMean += x.MaxMean / float64(n)
 		all.Peak += x.Peak / float64(n)
-		all.LiveJumps += x.LiveJumps / n
-		all.Recomputed += x.Recomputed / n
-		all.Prewarmed += x.Prewarmed / n
-		all.MeanTTFTMS += x.MeanTTFTMS / int64(n)
-		all.P99TTFTMS += x.P99TTFTMS / int64(n)
+		all.LiveJumps += x.LiveJumps
+		all.Recomputed += x.Recomputed
+		all.Prewarmed += x.Prewarmed
+		all.MeanTTFTMS += x.MeanTTFTMS
+		all.P99TTFTMS += x.P99TTFTMS
 	}
-	return all, nil
+	all.LiveJumps, all.Recomputed, all.Prewarmed = all.LiveJumps/n, all.Recomputed/n, all.Prewarmed/n
+	all.MeanTTFTMS, all.P99TTFTMS = all.MeanTTFTMS/int64(n), all.P99TTFTMS/int64(n)
+	return all
 }
 
 // turn tries a knob's values and keeps the best.
@@ -146,7 +199,8 @@ func (t *tuner) turn(ctx context.Context, k Knob, best Tried) (Tried, error) {
 	first := len(t.Tried)
 	for _, v := range withValue(k.Values, present) {
 		tried := best
-		if v != present {
+		matters := k.matters(&t.Recommended)
+		if v != present && matters {
 			sc := t.Recommended
 			k.set(&sc, v)
 			var err error
@@ -154,7 +208,7 @@ func (t *tuner) turn(ctx context.Context, k Knob, best Tried) (Tried, error) {
 				return Tried{}, fmt.Errorf("try %s %v: %w", k.Name, v, err)
 			}
 		}
-		tried.Knob, tried.Value, tried.Chosen = k.Name, v, false
+		tried.Knob, tried.Value, tried.Chosen, tried.Played = k.Name, v, false, matters
 		t.Tried = append(t.Tried, tried)
 		if tried.Cost < winner.Cost && tried.beats(&best) {
 			chosen, winner = v, tried
@@ -213,7 +267,14 @@ func (t *Tuning) WriteTable(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	figures.Row(table, "", "knob", "value", "cost", "max/mean", "peak", "live jumps", "recomputed", "prewarmed", "first token", "p99")
 	last := ""
+	var idle []string
 	for _, x := range t.Tried {
+		if !x.Played {
+			if x.Chosen {
+				idle = append(idle, fmt.Sprintf("%s %s", x.Knob, x.value()))
+			}
+			continue
+		}
 		mark, name := "", ""
 		if x.Chosen {
 			mark = "*"
@@ -221,17 +282,24 @@ func (t *Tuning) WriteTable(w io.Writer) error {
 		if x.Knob != last {
 			last, name = x.Knob, x.Knob
 		}
-		value := strconv.FormatFloat(x.Value, 'f', -1, 64)
-		if x.Knob == "bound %" && x.Value == noBound {
-			value = "none"
-		}
-		figures.Row(table, mark, name, value, decimal(x.Cost), decimal(x.MaxMean), decimal(x.Peak), strconv.Itoa(x.LiveJumps),
+		figures.Row(table, mark, name, x.value(), decimal(x.Cost), decimal(x.MaxMean), decimal(x.Peak), strconv.Itoa(x.LiveJumps),
 			figures.Short(x.Recomputed), figures.Short(x.Prewarmed), millis(x.MeanTTFTMS), millis(x.P99TTFTMS))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	if len(idle) > 0 {
+		fmt.Fprintf(w, "\nKept, because every value costs the same where nobody joins or is drained: %s.\n", strings.Join(idle, ", "))
+	}
 	_, err := fmt.Fprintf(w, "\nCost: seconds a turn that instances compute, times max/mean, and that users wait for the first token.\n"+
 		"The starting policy costs %.3f, the recommended one %.3f (* marks what it has).\n", t.Before, t.After)
 	return err
+}
+
+// value is the knob's, for people.
+func (x *Tried) value() string {
+	if x.Knob == boundKnob && x.Value == noBound || x.Knob == churnKnob && x.Value == 0 {
+		return "none"
+	}
+	return strconv.FormatFloat(x.Value, 'f', -1, 64)
 }

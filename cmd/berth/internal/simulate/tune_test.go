@@ -3,6 +3,8 @@ package simulate
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -12,9 +14,9 @@ func TestTuneTellsGainsFromChance(t *testing.T) {
 	t.Parallel()
 	sc := Default()
 	sc.Policy.Ring.Points = 300 // not among the values: it is tried all the same
-	played := 0
+	var played atomic.Int32     // by several at a time
 	tuned, err := Tune(t.Context(), sc, 3, func(_ context.Context, sc Scenario) (*Report, error) {
-		played++
+		played.Add(1)
 		r := new(Report)
 		r.Turns, r.MaxMean = 1000, 1
 		luck := int64(mix(sc.Seed^uint64(sc.Policy.Ring.Points)<<8) % 40) // points change nothing but luck
@@ -34,7 +36,7 @@ func TestTuneTellsGainsFromChance(t *testing.T) {
 	if got := tuned.Recommended.Policy; got.Ring.Points != 300 || got.MaxAge.Seconds() != 300 || got.Bound.Percent != 125 {
 		t.Errorf("recommended: %d points, bound %d %%, max age %v", got.Ring.Points, got.Bound.Percent, got.MaxAge)
 	}
-	if tuned.After >= tuned.Before || played == 0 {
+	if tuned.After >= tuned.Before || played.Load() == 0 {
 		t.Errorf("cost %.3f before, %.3f after", tuned.Before, tuned.After)
 	}
 	tried := func(knob string) (values []float64) {
@@ -47,5 +49,61 @@ func TestTuneTellsGainsFromChance(t *testing.T) {
 	}
 	if got := tried("ring points"); !slices.Equal(got, []float64{128, 256, 300, 512, 1024}) {
 		t.Errorf("tried points %v", got)
+	}
+}
+
+// Points, bound, maximum age, ramp, churn and pace are all searched where somebody
+// joins and is drained, each by what it changes; else what changes nothing is not
+// played.
+func TestTuneTurnsEveryKnob(t *testing.T) {
+	t.Parallel()
+	best := map[string]float64{"ring points": 1024, boundKnob: 150, "max age s": 900, "ramp s": 180, churnKnob: 5, "drain pace /s": 50}
+	for _, tt := range []struct {
+		events []string
+		played int // of the knobs
+	}{
+		{[]string{"1m:add:2", "2m:drain:i1"}, 6},
+		{[]string{"1m:add:2"}, 5},
+		{[]string{"2m:drain:i1"}, 4},
+		{nil, 3},
+	} {
+		var lastDone, lastOf atomic.Int32
+		tuned, err := Tune(t.Context(), with(t, Default(), tt.events...), 3, func(_ context.Context, sc Scenario) (*Report, error) {
+			r := new(Report)
+			r.Turns, r.MaxMean, r.MeanTTFTMS = 1000, 1, 10_000
+			for _, k := range knobs {
+				if k.matters(&sc) && k.get(&sc) == best[k.Name] {
+					r.MeanTTFTMS -= 1000
+				}
+			}
+			return r, nil
+		}, func(done, of int) { lastDone.Store(int32(done)); lastOf.Store(int32(of)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lastDone.Load() != lastOf.Load() {
+			t.Errorf("%v: it ends after %d of %d runs", tt.events, lastDone.Load(), lastOf.Load())
+		}
+		played := 0
+		for _, x := range tuned.Tried {
+			if x.Chosen && x.Played {
+				played++
+				if x.Value != best[x.Knob] {
+					t.Errorf("%v: %s %v was chosen, want %v", tt.events, x.Knob, x.Value, best[x.Knob])
+				}
+			}
+		}
+		if played != tt.played {
+			t.Errorf("%v: %d knobs were turned, want %d", tt.events, played, tt.played)
+		}
+		var table strings.Builder
+		if err := tuned.WriteTable(&table); err != nil {
+			t.Fatal(err)
+		}
+		for name := range best {
+			if !strings.Contains(table.String(), name) {
+				t.Errorf("%v: the table does not name %s:\n%s", tt.events, name, table.String())
+			}
+		}
 	}
 }
