@@ -28,18 +28,20 @@ type simulateCmd struct {
 	Zipf      *float64         `help:"Exponent of the keys' popularity, or without --keys of the sessions' activity; 0 is even."`
 	Seed      *uint64          `help:"Seed of the population; equal seeds give equal figures."`
 
-	Points      *simulate.Count `help:"Ring points of an instance of weight 100."`
-	Bound       *simulate.Count `help:"Bound on an instance's load in percent of its fair share; 0 is none."`
-	MaxAge      *time.Duration  `help:"A binding older than this leaves an owner over its bound; 0 is never."`
-	MinStick    *time.Duration  `help:"No binding younger than this is let go for load."`
-	Affinity    *time.Duration  `help:"Idle time after which a binding lapses."`
-	Ramp        *time.Duration  `help:"Time in which a newcomer comes to its whole weight."`
-	MaxChurn    *simulate.Count `help:"Percent of the key space that joins may move in a minute; 0 is no limit."`
-	Pace        *float64        `help:"Sessions a second that a drain moves."`
-	MaxRunning  *simulate.Count `help:"Requests an instance runs at once; default: so many that the pool is three fifths full, with what hot sets bring."`
-	PrefillTPS  *float64        `name:"prefill-tps" help:"Prompt tokens a second an instance computes for a request."`
-	DecodeTPS   *float64        `name:"decode-tps" help:"Tokens a second of an answer."`
-	CacheBlocks *simulate.Count `help:"KV cache of an instance, in blocks of 512 tokens."`
+	Points      *simulate.Count   `help:"Ring points of an instance of weight 100."`
+	Bound       *simulate.Count   `help:"Bound on an instance's load in percent of its fair share; 0 is none."`
+	MaxAge      *time.Duration    `help:"A binding older than this leaves an owner over its bound; 0 is never."`
+	MinStick    *time.Duration    `help:"No binding younger than this is let go for load."`
+	Affinity    *time.Duration    `help:"Idle time after which a binding lapses."`
+	Ramp        *time.Duration    `help:"Time in which a newcomer comes to its whole weight."`
+	MaxChurn    *simulate.Count   `help:"Percent of the key space that joins may move in a minute; 0 is no limit."`
+	Pace        *float64          `help:"Sessions a second that a drain moves."`
+	Workers     *simulate.Workers `placeholder:"KIND" help:"How workers take part in drains: cooperative pull tasks, passive send heartbeats alone, silent neither."`
+	Grace       *time.Duration    `name:"in-flight-grace" help:"How long a drain waits after the last turn of a session, and for the last of silent workers; default 30s. Cooperative workers say it themselves."`
+	MaxRunning  *simulate.Count   `help:"Requests an instance runs at once; default: so many that the pool is three fifths full, with what hot sets bring."`
+	PrefillTPS  *float64          `name:"prefill-tps" help:"Prompt tokens a second an instance computes for a request."`
+	DecodeTPS   *float64          `name:"decode-tps" help:"Tokens a second of an answer."`
+	CacheBlocks *simulate.Count   `help:"KV cache of an instance, in blocks of 512 tokens."`
 
 	From  string `aliases:"url" placeholder:"URL" help:"Play the live fleet of this Berth: its instances, policy and sessions, their ids hashed."`
 	Token string `env:"BERTH_TOKEN" help:"Token of the caller, an operator."`

@@ -94,7 +94,7 @@ func (c *simulateCmd) file() (*simulate.File, error) {
 func (c *simulateCmd) flags() *simulate.File {
 	f := &simulate.File{
 		Trace: c.Trace, Sessions: c.Sessions, Instances: c.Instances, Zones: c.Zones, Weights: c.Weights, Keys: c.Keys, Zipf: c.Zipf, Seed: c.Seed,
-		Warmup: c.Warmup, Duration: c.Duration, Pace: c.Pace, Events: c.Event,
+		Warmup: c.Warmup, Duration: c.Duration, Pace: c.Pace, Workers: c.Workers, Grace: c.Grace, Events: c.Event,
 	}
 	f.Policy.Points, f.Policy.Bound, f.Policy.MaxAge, f.Policy.MinStick = c.Points, c.Bound, c.MaxAge, c.MinStick
 	f.Policy.Affinity, f.Policy.Ramp, f.Policy.MaxChurn = c.Affinity, c.Ramp, c.MaxChurn

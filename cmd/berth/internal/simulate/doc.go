@@ -12,6 +12,11 @@
 // health and drains; everything else has its own moment. A gateway that meets a
 // dead instance excludes it, asks again and reports the failure.
 //
+// A drain waits for turns under way, and prewarms, where workers cooperate. Where
+// they pull no tasks it leaves a session in peace for the in-flight grace after its
+// last turn, and who sends no heartbeat is safe to stop when the grace is over after
+// the last hint (TestDrainsOfWorkersThatDoNotCooperate). Deadlines are not modelled.
+//
 // Sessions come from a trace at its own times, from a synthetic population
 // (workload.go says how it draws), or from a live fleet. A synthetic session
 // waits for its answer, thinks, and asks again, so a slower policy is asked less;

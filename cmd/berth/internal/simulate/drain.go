@@ -10,7 +10,7 @@ import (
 )
 
 // drain moves the sessions of one instance at the scenario's pace, the longest
-// idle first; one whose turn is under way waits for its end.
+// idle first; one that is in flight waits.
 type drain struct {
 	in      *instance
 	cause   cause
@@ -78,7 +78,7 @@ func (e *engine) drain() (ended bool) {
 
 // safe reports whether an instance may be stopped, in the order of package migrations:
 // nobody is bound to it, old hints are over, and then two heartbeats say that nothing
-// runs. Without Berth there is nobody who waits for more than the turns under way.
+// runs; who sends none gets the in-flight grace. Without Berth there is nobody who waits for more than the turns under way.
 func (e *engine) safe(d *drain) bool {
 	resting := len(d.queue) == 0 && d.in.running+len(d.in.waiting) == 0
 	switch {
@@ -90,7 +90,11 @@ func (e *engine) safe(d *drain) bool {
 	case !d.empty:
 		d.empty, d.since = true, e.now
 	}
-	if e.now-d.since < migrations.DefaultLongestHint || e.clock()%heartbeatEvery != 0 {
+	unhinted := e.now - d.since - migrations.DefaultLongestHint
+	if e.sc.Move.Workers == Silent {
+		return unhinted >= e.sc.Move.Grace
+	}
+	if unhinted < 0 || e.clock()%heartbeatEvery != 0 {
 		return false
 	}
 	if d.beats++; !resting {
@@ -108,7 +112,7 @@ func (e *engine) drainSome(d *drain, plan *placing) {
 		switch {
 		case s.owner != d.in.index || !s.live(e):
 			continue // left by itself, or lapsed: there is nothing to move
-		case s.flying > 0 || d.allowed < 1:
+		case e.inFlight(s, d.in) || d.allowed < 1:
 			rest = append(rest, i)
 			continue
 		}
@@ -123,10 +127,24 @@ func (e *engine) drainSome(d *drain, plan *placing) {
 	d.queue = rest
 }
 
+// inFlight reports whether a drain waits for a session. Only a worker that pulls
+// tasks tells when its turn has ended; else a session is left in peace for the grace
+// after its last turn, unless a heartbeat says that nothing runs. A longer turn of a
+// session that was quiet before is not seen, and the session moves under it.
+func (e *engine) inFlight(s *session, in *instance) bool {
+	switch e.sc.Move.Workers {
+	case Passive:
+		return e.now-s.touched < e.sc.Move.Grace && in.running+len(in.waiting) > 0
+	case Silent:
+		return e.now-s.touched < e.sc.Move.Grace
+	}
+	return s.flying > 0
+}
+
 // move is a job's commit, with a prewarm ahead of it where one pays.
 func (e *engine) move(i int32, to *instance, d *drain) {
 	s, computed := &e.sessions[i], 0
-	if e.now-s.touched < e.sc.Move.IdleBelow {
+	if e.sc.Move.Workers == Cooperative && e.now-s.touched < e.sc.Move.IdleBelow {
 		t := e.load.turn(i, s.turns, e.blocks)
 		e.blocks = t.blocks[:0]
 		computed = to.cache.Prewarm(t.blocks[:t.seen])

@@ -33,7 +33,9 @@ type File struct {
 	Duration  *time.Duration `yaml:"duration"`
 	Policy    filePolicy     `yaml:"policy"`
 	Worker    fileWorker     `yaml:"worker"`
-	Pace      *float64       `yaml:"pace"` // sessions a second of a drain
+	Pace      *float64       `yaml:"pace"`    // sessions a second of a drain
+	Workers   *Workers       `yaml:"workers"` // cooperative, passive or silent in drains
+	Grace     *time.Duration `yaml:"in_flight_grace"`
 	Events    []string       `yaml:"events"`
 }
 
@@ -140,6 +142,8 @@ func (f *File) Apply(s *Scenario) error {
 	set(&s.Warmup, f.Warmup)
 	set(&s.Duration, f.Duration)
 	set(&s.Move.SessionsPerS, f.Pace)
+	set(&s.Move.Workers, f.Workers)
+	set(&s.Move.Grace, f.Grace)
 	if f.Weights != nil {
 		s.Weights = nil
 		for _, w := range f.Weights {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/migrations"
 	"berth/routing"
 )
 
@@ -45,7 +46,19 @@ type Worker struct {
 type Move struct {
 	SessionsPerS float64
 	IdleBelow    time.Duration // only sessions idle for less are prewarmed on their target
+	Workers      Workers
+	Grace        time.Duration // the in-flight grace, of workers that do not cooperate
 }
+
+// Workers is how workers take part in drains. Their loads are known all the same.
+type Workers string
+
+// Kinds of workers.
+const (
+	Cooperative Workers = "cooperative" // they pull tasks: prewarm, and say when a turn has ended
+	Passive     Workers = "passive"     // they send heartbeats and pull nothing
+	Silent      Workers = "silent"      // they send none either
+)
 
 // Default is the scenario that every flag begins with.
 func Default() Scenario {
@@ -54,7 +67,7 @@ func Default() Scenario {
 		Warmup: 5 * time.Minute, Duration: 15 * time.Minute,
 		Policy: routing.DefaultPolicy(), Affinity: 30 * time.Minute,
 		Worker: Worker{PrefillTPS: 8000, DecodeTPS: 35, CacheBlocks: 16_000},
-		Move:   Move{SessionsPerS: 200, IdleBelow: 10 * time.Minute},
+		Move:   Move{SessionsPerS: 200, IdleBelow: 10 * time.Minute, Workers: Cooperative, Grace: migrations.DefaultInFlightGrace},
 	}
 }
 

@@ -116,6 +116,8 @@ duration: 20m
 policy: {points: 256, bound: 140, max_age: 5m, ramp: 2m}
 worker: {max_running: 32}
 pace: 50
+workers: passive
+in_flight_grace: 5s
 events:
   - 2m:add:4
   - 5m:kill:zone=b
@@ -129,7 +131,7 @@ events:
 	}
 	if sc.Sessions != 100_000 || sc.Instances != 12 || sc.Zones != 3 || sc.Duration != 20*time.Minute || sc.Policy.Ring.Points != 256 ||
 		sc.Policy.Bound.Percent != 140 || sc.Policy.MaxAge != 5*time.Minute || sc.Policy.Ramp.Over != 2*time.Minute ||
-		sc.Worker.MaxRunning != 32 || sc.Move.SessionsPerS != 50 || len(sc.Events) != 2 {
+		sc.Worker.MaxRunning != 32 || sc.Move.SessionsPerS != 50 || sc.Move.Workers != Passive || sc.Move.Grace != 5*time.Second || len(sc.Events) != 2 {
 		t.Errorf("read %+v", sc)
 	}
 	if sc.Policy.MinStick != time.Minute || sc.Policy.Bound.Noise != 3 {
@@ -169,18 +171,20 @@ events:
 func TestScenariosThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(*Scenario){
-		"ring points 0":      func(s *Scenario) { s.Policy.Ring.Points = 0 },
-		"ring slots 0":       func(s *Scenario) { s.Policy.Ring.Slots = 0 },
-		"zipf NaN":           func(s *Scenario) { s.Zipf = math.NaN() },
-		"NaN tokens":         func(s *Scenario) { s.Worker.PrefillTPS = math.NaN() },
-		"+Inf of an answer":  func(s *Scenario) { s.Worker.DecodeTPS = math.Inf(1) },
-		"pace of drains NaN": func(s *Scenario) { s.Move.SessionsPerS = math.NaN() },
-		"3 weights for 2":    func(s *Scenario) { s.Instances, s.Weights = 2, []int{1, 2, 3} },
-		"every weight is 0":  func(s *Scenario) { s.Weights = []int{0, 0} },
-		"more than 10000":    func(s *Scenario) { s.Events = []Event{{Kind: Add, Who: Who{Count: 9999}, text: "0s:add:9999"}} },
-		"1001 events":        func(s *Scenario) { s.Events = make([]Event, 1001) },
-		"whole seconds":      func(s *Scenario) { s.Warmup = 1500 * time.Millisecond },
-		"max running":        func(s *Scenario) { s.Worker.MaxRunning = math.MaxInt },
+		"ring points 0":       func(s *Scenario) { s.Policy.Ring.Points = 0 },
+		"ring slots 0":        func(s *Scenario) { s.Policy.Ring.Slots = 0 },
+		"zipf NaN":            func(s *Scenario) { s.Zipf = math.NaN() },
+		"NaN tokens":          func(s *Scenario) { s.Worker.PrefillTPS = math.NaN() },
+		"+Inf of an answer":   func(s *Scenario) { s.Worker.DecodeTPS = math.Inf(1) },
+		"pace of drains NaN":  func(s *Scenario) { s.Move.SessionsPerS = math.NaN() },
+		`workers "lazy"`:      func(s *Scenario) { s.Move.Workers = "lazy" },
+		"in-flight grace -1s": func(s *Scenario) { s.Move.Grace = -time.Second },
+		"3 weights for 2":     func(s *Scenario) { s.Instances, s.Weights = 2, []int{1, 2, 3} },
+		"every weight is 0":   func(s *Scenario) { s.Weights = []int{0, 0} },
+		"more than 10000":     func(s *Scenario) { s.Events = []Event{{Kind: Add, Who: Who{Count: 9999}, text: "0s:add:9999"}} },
+		"1001 events":         func(s *Scenario) { s.Events = make([]Event, 1001) },
+		"whole seconds":       func(s *Scenario) { s.Warmup = 1500 * time.Millisecond },
+		"max running":         func(s *Scenario) { s.Worker.MaxRunning = math.MaxInt },
 	} {
 		sc := Default()
 		spoil(&sc)

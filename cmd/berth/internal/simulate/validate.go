@@ -41,6 +41,10 @@ func (s *Scenario) Validate() error {
 		return fmt.Errorf("worker: %v tokens a second of a prompt, %v of an answer: want positive numbers up to %.0f", w.PrefillTPS, w.DecodeTPS, highest)
 	case !rate(s.Move.SessionsPerS):
 		return fmt.Errorf("pace of drains %v: want a positive number of sessions a second, up to %.0f", s.Move.SessionsPerS, highest)
+	case s.Move.Workers != Cooperative && s.Move.Workers != Passive && s.Move.Workers != Silent:
+		return fmt.Errorf("workers %q: want %s, %s or %s", s.Move.Workers, Cooperative, Passive, Silent)
+	case s.Move.Grace < 0 || s.Move.Grace > longest:
+		return fmt.Errorf("in-flight grace %v: want 0s to %v", s.Move.Grace, longest)
 	case s.Policy.Ring.Points < 1:
 		return fmt.Errorf("ring points %d: want at least 1", s.Policy.Ring.Points)
 	case s.Policy.Ring.Slots < 1:
