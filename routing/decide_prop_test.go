@@ -95,16 +95,6 @@ func decideProperties(t *rapid.T) {
 	if other := Decide(replica, req, rec); !sameDecision(d, other) {
 		t.Fatalf("replicas at one version decide %+v and %+v", d, other)
 	}
-	// Loads alone move no live binding, unless a maximum age says so.
-	if d.Reason == ReasonBound && policy.MaxAge == 0 && s.Lookup(rec.Owner).Breaker == BreakerClosed {
-		loads := map[string]Load{}
-		for _, in := range list {
-			loads[in.ID] = Load{Running: rapid.IntRange(0, 1000).Draw(t, "other load")}
-		}
-		if moved := Decide(s.WithLoads(Loads{ByInstance: loads}), req, rec); moved.Instance.ID != rec.Owner {
-			t.Fatalf("loads alone moved a live binding: %+v", moved)
-		}
-	}
 	checkRestrictions(t, req, Degraded(s, req))
 	checkHinted(t, s, req, rec, d)
 }

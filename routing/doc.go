@@ -32,7 +32,8 @@
 //   - placements never change by accident: TestGoldenPlacement
 //   - shares are even and movement is the least possible: TestBalanceTargets, TestMovementTargets
 //   - one rule fits every combination of record, owner and fleet: TestEveryCombinationHasOneRule
-//   - replicas agree, restrictions hold, loads alone move no live binding: TestDecideProperties
+//   - replicas agree, restrictions hold: TestDecideProperties
+//   - loads alone move no live binding: TestOtherLoadsMoveNoLiveBinding
 //   - a key that many sessions share fills nobody past the bound between two load tables: TestHotKeyStaysUnderTheBound
 //   - a session jumps no more often than its owner failed, drained or tripped: TestSessionsJumpForCauseOnly
 //   - hot instances shed their oldest bindings little by little, and nobody comes back: TestHotInstancesShedWithoutPingPong
