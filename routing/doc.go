@@ -40,7 +40,8 @@
 //   - a breaker opens for cause, has one trial out at a time, and locks nobody out: TestBreakerProperties
 //   - nobody is down without cause, and time that the watch missed changes nothing: TestHealthProperties, TestGapsChangeNoVerdict
 //   - what joins move within a minute stays below the limit, and all are whole in the end: TestRampProperties
-//   - rebuilds come at most once in a window: TestR08RebuildsAtMostOnceInAWindow
+//   - rebuilds come at most once in a window, and lay the points out once:
+//     TestR08RebuildsAtMostOnceInAWindow, TestR08OneLayoutPerRebuild
 //   - lookups and decisions allocate nothing: TestNoAllocations
 //   - a change of loads or states alone reuses the ring: TestOnlyMembersRebuildTheRing
 //
