@@ -234,12 +234,13 @@ func (a api) enlist(ctx context.Context, id, pool, address string) (credentials,
 		return credentials{}, err
 	}
 	who := credentials{id, registered.Incarnation}
-	return who, a.beat(ctx, who)
+	return who, a.beat(ctx, who, 0)
 }
 
-func (a api) beat(ctx context.Context, who credentials) error {
+// beat sends a heartbeat with that many running requests.
+func (a api) beat(ctx context.Context, who credentials, running int) error {
 	return a.do(ctx, http.MethodPost, "/v1/instances/"+who.instance+"/heartbeat", map[string]any{
-		"incarnation": who.incarnation, "ready": true, "running": 0, "waiting": 0,
+		"incarnation": who.incarnation, "ready": true, "running": running, "waiting": 0,
 	}, nil)
 }
 

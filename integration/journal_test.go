@@ -56,6 +56,13 @@ func (j *journal) has(text string) bool {
 	return bytes.Contains(j.text, []byte(text))
 }
 
+// count is how often text stands after the mark.
+func (j *journal) count(after int, text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return bytes.Count(j.text[after:], []byte(text))
+}
+
 // find is the first match, "" for none.
 func (j *journal) find(what *regexp.Regexp) string {
 	j.mu.Lock()
