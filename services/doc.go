@@ -11,7 +11,7 @@
 //
 //   - What cannot be right is refused with a stable code, before anything is
 //     stored (TestBadBodiesAreRefusedAndNothingIsStored, TestBadHandlesAreRefusedEverywhere,
-//     TestEveryRefusalIsReachableAndExplained, FuzzAPI).
+//     TestEveryRefusalIsReachableAndExplained, TestWhatIsNoRequestIsAProblem, FuzzAPI).
 //   - An id is the bytes that came and a turn comes back as the bytes that came
 //     (TestIDsAreTakenWhole, TestTurnsComeBackAsTheBytesThatCame).
 //   - A route answers without the store, in bounded time and alike on every process,

@@ -65,8 +65,8 @@ func requestID(ctx context.Context) string {
 }
 
 // MaxHeaderBytes bounds the request line and the headers. A server that lets twice
-// as many pass gives this package the word on those in between: what is more, or is
-// no HTTP, net/http answers by itself before any handler.
+// as many pass has those in between answered whole: what is more, or is no HTTP,
+// net/http refuses by itself and hangs up; see [Server.Listener].
 const MaxHeaderBytes = 64 << 10
 
 // checkHeaders refuses a request line and headers that are too large together.

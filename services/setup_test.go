@@ -64,7 +64,10 @@ func openStoreIn(t testing.TB, path string, o boltstore.Options) statestore.Stor
 func setupOn(t testing.TB, store statestore.Store, options ...option) *bundle {
 	t.Helper()
 	b := start(t, store, options...)
-	web := httptest.NewServer(b.server.Handler())
+	web := httptest.NewUnstartedServer(b.server.Handler())
+	web.Listener = b.server.Listener(t.Context(), web.Listener)
+	web.Config.MaxHeaderBytes = 2 * services.MaxHeaderBytes
+	web.Start()
 	stop := b.stop
 	b.stop = sync.OnceFunc(func() {
 		b.server.Stop()

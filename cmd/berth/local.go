@@ -50,7 +50,7 @@ func startLocal(ctx context.Context, store statestore.Store, listen string, chan
 	if err := server.Load(ctx); err != nil {
 		return nil, fmt.Errorf("load the fleet: %w", err)
 	}
-	addr, stopWeb, err := serveOn(ctx, listen, server.Handler())
+	addr, stopWeb, err := serveOn(ctx, listen, server.Handler(), server.Listener)
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +65,15 @@ func startLocal(ctx context.Context, store statestore.Store, listen string, chan
 	}}, nil
 }
 
-// serveOn serves a handler on an address of the loopback.
-func serveOn(ctx context.Context, listen string, h http.Handler) (addr string, stop func() error, err error) {
+// serveOn serves a handler on an address of the loopback, through listeners around its own.
+func serveOn(ctx context.Context, listen string, h http.Handler, around ...func(context.Context, net.Listener) net.Listener) (addr string, stop func() error, err error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", listen)
 	if err != nil {
 		return "", nil, fmt.Errorf("listen: %w", err)
+	}
+	for _, wrap := range around {
+		listener = wrap(ctx, listener)
 	}
 	web := &http.Server{Handler: h, ReadHeaderTimeout: idleTime}
 	done := make(chan error, 1)

@@ -212,9 +212,7 @@ func (c *serveCmd) serve(ctx context.Context, server *services.Server, listener 
 	done := make(chan error, 2)
 	go func() { done <- server.Run(background) }()
 
-	// net/http itself answers, in plain text and before any handler, what is no
-	// HTTP: a request line or a header that cannot be parsed (a URL with a broken
-	// escape, say), a missing Host, and headers beyond this limit.
+	listener = server.Listener(ctx, listener)
 	web := &http.Server{
 		Handler: server.Handler(), ReadHeaderTimeout: idleTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: 2 * services.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
