@@ -24,7 +24,8 @@
 //   - No answer looks whole that is not (TestALoadThatFailsNeverLooksWhole).
 //   - Metrics move when the thing happens, and the table of them is what there is
 //     (TestMetricsOf…, TestTheTableOfMetricsIsWhatThereIs).
-//   - The served document is the API (TestTheDocumentIsTheAPI, TestAnswersAreAsDescribed).
+//   - The served document is the API (TestTheDocumentIsTheAPI, TestAnswersAreAsDescribed,
+//     TestEveryHeaderThatIsReadIsDescribed, TestRefusalsAheadOfTheHandlerAreDescribed).
 //
 // Contents, handles, incarnations and tokens never reach a log line or a metric,
 // session ids only as keyed hashes (TestLogsAndRefusalsTellNoSecret).

@@ -172,32 +172,37 @@ func (s *Server) describePlainCalls() {
 	text := func(description string) *huma.Response {
 		return &huma.Response{Description: description, Content: map[string]*huma.MediaType{"text/plain": {}}}
 	}
-	add := func(path, id, summary string, tags string, ok *huma.Response) {
-		s.api.OpenAPI().AddOperation(&huma.Operation{
+	add := func(path, id, summary string, tags string, ok *huma.Response) *huma.Operation {
+		op := &huma.Operation{
 			Method: http.MethodGet, Path: path, OperationID: id, Summary: summary, Tags: []string{tags},
-			Responses: map[string]*huma.Response{"200": ok},
-		})
+			Responses: map[string]*huma.Response{"200": ok, "431": s.refusal(tooLargeHeaders)},
+		}
+		s.api.OpenAPI().AddOperation(op)
+		return op
 	}
 	add("/livez", "livez", "The process lives", "process", text("it does"))
-	add("/readyz", "readyz", "The process can answer", "process", text("it can"))
-	s.api.OpenAPI().Paths["/readyz"].Get.Parameters = []*huma.Param{
+	ready := add("/readyz", "readyz", "The process can answer", "process", text("it can"))
+	ready.Responses["503"] = s.refusal("it has not seen the fleet yet, or is stopping, or with store=1 the store does not answer")
+	ready.Parameters = []*huma.Param{
 		param("query", "store", "1: also ask whether the store answers; without it the process stays ready while the store is away"),
 	}
-	add("/metrics", "metrics", "Metrics for Prometheus", "process", text("text format"))
+	measured := add("/metrics", "metrics", "Metrics for Prometheus", "process", text("text format"))
+	measured.Responses["401"] = s.refusal("the token is missing or unknown")
 	add("/openapi.json", "openapi", "This document", "process", &huma.Response{
 		Description: "OpenAPI 3.1", Content: map[string]*huma.MediaType{"application/vnd.oai.openapi+json": {}},
 	})
 	add("/docs", "docs", "This document as a page", "process", &huma.Response{
 		Description: "a page", Content: map[string]*huma.MediaType{"text/html": {}},
 	})
-	s.api.OpenAPI().AddOperation(&huma.Operation{
-		Method: http.MethodGet, Path: "/problems/{code}", OperationID: "problem", Summary: "What a refusal means", Tags: []string{"process"},
-		Parameters: []*huma.Param{{Name: "code", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}},
-		Responses:  map[string]*huma.Response{"200": {Description: "a page", Content: map[string]*huma.MediaType{"text/html": {}}}},
+	explained := add("/problems/{code}", "problem", "What a refusal means", "process", &huma.Response{
+		Description: "a page", Content: map[string]*huma.MediaType{"text/html": {}},
 	})
+	explained.Responses["404"] = s.refusal("no refusal has this code")
+	explained.Parameters = []*huma.Param{{Name: "code", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}
 	s.describeRoute()
 	s.describeWrites()
 	s.describeStreams()
 	s.describeIdentity()
+	s.describeTenants()
 	s.describeStatuses()
 }

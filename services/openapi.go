@@ -86,16 +86,21 @@ func routeHeaders() map[string]*huma.Header {
 	return headers
 }
 
+// tooLargeHeaders is what every call refuses ahead of its handler.
+const tooLargeHeaders = "the request line and the headers are too large"
+
+// refusal describes an answer that is a problem.
+func (s *Server) refusal(description string) *huma.Response {
+	problem := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	return &huma.Response{
+		Description: description,
+		Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: problem}},
+	}
+}
+
 func (s *Server) describeRoute() {
 	oapi := s.api.OpenAPI()
 	schema := oapi.Components.Schemas.Schema(reflect.TypeFor[routeDocument](), true, "RouteAnswer")
-	problem := oapi.Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	refusal := func(description string) *huma.Response {
-		return &huma.Response{
-			Description: description,
-			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: problem}},
-		}
-	}
 	operation := func(method, path, id string) *huma.Operation {
 		return &huma.Operation{
 			Method: method, Path: path, OperationID: id, Tags: []string{"gateways"},
@@ -117,8 +122,9 @@ func (s *Server) describeRoute() {
 			},
 			Responses: map[string]*huma.Response{
 				"200": {Description: "the hint", Headers: routeHeaders(), Content: map[string]*huma.MediaType{mediaJSON: {Schema: schema}}},
-				"400": refusal("malformed"), "404": refusal("a pool never seen"),
-				"429": refusal("the pool sheds new sessions"), "503": refusal("nobody eligible"),
+				"400": s.refusal("malformed"), "401": s.refusal("the token is missing or unknown"),
+				"403": s.refusal("the token is not for this pool, or for no route"), "404": s.refusal("a pool never seen"),
+				"429": s.refusal("the pool sheds new sessions"), "431": s.refusal(tooLargeHeaders), "503": s.refusal("nobody eligible"),
 			},
 		}
 	}
@@ -201,6 +207,14 @@ func (s *Server) describeIdentity() {
 				param("query", "model", "pool by a model its policy lists"), param("header", "X-Gateway-Model-Name", "the same"))
 		}
 	}
+}
+
+// describeTenants names the header that tells whose sessions a call about all of them
+// means; see listedTenant and eraseSessions.
+func (s *Server) describeTenants() {
+	sessions := s.api.OpenAPI().Paths["/v1/sessions"]
+	sessions.Get.Parameters = append(sessions.Get.Parameters, param("header", hdrTenant, "tenant, for tokens that may; absent: all that the token sees"))
+	sessions.Delete.Parameters = append(sessions.Delete.Parameters, param("header", hdrTenant, "tenant, for tokens that may"))
 }
 
 // describeStatuses names statuses that one call answers besides its usual one.
