@@ -51,6 +51,9 @@ func TestCancelHalfWay(t *testing.T) {
 				_, p := w.job(job.ID)
 				w.agrees(p, "a", 40)
 				moved, bound := w.truth("a", 40)
+				if len(p.Instances) > 0 {
+					t.Errorf("the job goes on saying %v", p.Instances)
+				}
 				if in := w.instance("a"); in.Lifecycle != c.was {
 					t.Errorf("the instance is %s", in.Lifecycle)
 				}
@@ -86,6 +89,9 @@ func TestCancelKeepsWhatIsDrained(t *testing.T) {
 		_, err := p.Cancel(w.ctx, job.ID)
 		w.ok(err)
 		w.ends(job.ID, statestore.JobCancelled)
+		if _, p := w.job(job.ID); len(p.Instances) != 1 || p.Instances["a"] != (InstanceProgress{State: "drained"}) {
+			t.Errorf("the job says %v", p.Instances)
+		}
 		if a, b := w.instance("a").Lifecycle, w.instance("b").Lifecycle; a != statestore.Drained || b != statestore.Ready {
 			t.Errorf("they are %s and %s", a, b)
 		}

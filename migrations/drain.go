@@ -202,7 +202,22 @@ func (d *drain) restore(ctx context.Context) error {
 			return err
 		}
 	}
+	d.keeper.update(func(m *memo) { m.Instances = d.keptClosed(&fleet) })
 	return nil
+}
+
+// keptClosed is what a cancelled job goes on saying of its instances: of those that it
+// cannot give back. The others are open, and what it saw of them is over.
+func (d *drain) keptClosed(fleet *statestore.FleetView) map[string]InstanceProgress {
+	kept := map[string]InstanceProgress{}
+	for _, s := range d.sources {
+		if in := present(fleet, s.owner); in == nil {
+			kept[s.owner.Instance] = InstanceProgress{State: "gone"}
+		} else if in.Lifecycle == statestore.Drained {
+			kept[in.ID] = InstanceProgress{State: "drained"}
+		}
+	}
+	return kept
 }
 
 // dropReservations takes back what an earlier holding promised and had no time to

@@ -88,7 +88,7 @@ type Progress struct {
 	// Forecast is of drains that move sessions.
 	Forecast *Forecast `json:"forecast,omitempty"`
 
-	Instances map[string]InstanceProgress `json:"instances,omitempty"`
+	Instances map[string]InstanceProgress `json:"instances,omitempty" doc:"of a drain; of a cancelled one, only those that were drained or gone by then"`
 	Left      []Leftover                  `json:"left,omitempty"`   // of a partial job, the first 100
 	Reason    string                      `json:"reason,omitempty"` // of a failed job
 }

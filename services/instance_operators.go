@@ -29,17 +29,21 @@ type InstanceDocument struct {
 	KVUsage      float64           `json:"kv_usage"`
 	BeatMS       *int64            `json:"last_heartbeat_ms,omitempty" doc:"since the last heartbeat; absent: never"`
 	RegisteredMS *int64            `json:"registered_ms,omitempty"`
-	Job          string            `json:"job,omitempty" doc:"that drains it, or closed it and has ended"`
+	Job          string            `json:"job,omitempty" doc:"that drains it, or closed it and has ended; absent once it is open again"`
 	Sessions     *int              `json:"sessions,omitempty" doc:"bound to it"`
 }
 
 func instanceBody(in *statestore.Instance, image *fleetImage) InstanceDocument {
 	r := routingInstance(in)
+	job := in.Job
+	if in.Lifecycle != statestore.Draining && in.Lifecycle != statestore.Drained {
+		job = "" // the last one that closed it, or opened it again
+	}
 	return InstanceDocument{
 		ID: in.ID, Pool: in.Pool, Address: in.Address, Scheme: in.Scheme, Incarnation: in.Incarnation, State: stateName(in),
 		Breaker: string(in.Breaker), Weight: r.Weight, RampPercent: percentInForce(&r), Zone: in.Zone, Rank: in.Rank, Labels: r.Labels,
 		Running: in.LastBeat.Running, Waiting: in.LastBeat.Waiting, KVUsage: in.LastBeat.KVUsage,
-		BeatMS: image.millisSince(in.BeatAt), RegisteredMS: image.millisSince(in.Registered), Job: in.Job,
+		BeatMS: image.millisSince(in.BeatAt), RegisteredMS: image.millisSince(in.Registered), Job: job,
 	}
 }
 

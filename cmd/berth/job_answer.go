@@ -151,11 +151,19 @@ func (job *jobAnswer) describeWaysOn(out io.Writer) {
 	}
 	switch job.State {
 	case statestore.JobCancelled:
-		fmt.Fprintf(out, "%s: open as before the drain; sessions that moved stay where they are\n", strings.Join(job.Instances, ","))
-		fmt.Fprintf(out, "berth drain %s begins anew\n", strings.Join(job.Instances, " "))
+		open := slices.DeleteFunc(slices.Clone(job.Instances), job.leftDrained)
+		for _, id := range job.Instances {
+			if job.leftDrained(id) {
+				fmt.Fprintf(out, "%s was %s by then, and stays so\n", id, job.Progress.Instances[id].State)
+			}
+		}
+		if len(open) > 0 {
+			fmt.Fprintf(out, "%s: open as before the drain; sessions that moved stay where they are\n", strings.Join(open, ","))
+			fmt.Fprintf(out, "berth drain %s begins anew\n", strings.Join(open, " "))
+		}
 	case statestore.JobPartial, statestore.JobFailed:
 		for _, id := range job.Instances {
-			if state := job.Progress.Instances[id].State; state == "drained" || state == "gone" {
+			if job.leftDrained(id) {
 				continue
 			}
 			fmt.Fprintf(out, "%s stays draining and gets no sessions: berth drain %s tries again, berth uncordon %s gives it sessions again\n", id, id, id)
@@ -176,6 +184,12 @@ func nothing(p *migrations.Preview) string {
 		return "nothing to do: no instance that is asked about is over its bound"
 	}
 	return "nothing to do: " + over + " is over its bound, but no session there may move: they are idle, or have been there for less than the policy's min_stick_ms"
+}
+
+// leftDrained reports whether nothing was left to do for an instance when the job ended.
+func (job *jobAnswer) leftDrained(id string) bool {
+	state := job.Progress.Instances[id].State
+	return state == "drained" || state == "gone"
 }
 
 // describePlan prints what a job would do.

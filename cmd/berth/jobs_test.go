@@ -220,7 +220,7 @@ func TestWaysOnAfterADrain(t *testing.T) {
 		statestore.JobRunning:   "",
 		statestore.JobPartial:   stays,
 		statestore.JobFailed:    stays,
-		statestore.JobCancelled: "i1,i2: open as before the drain; sessions that moved stay where they are\nberth drain i1 i2 begins anew\n",
+		statestore.JobCancelled: "i1 was drained by then, and stays so\ni2: open as before the drain; sessions that moved stay where they are\nberth drain i2 begins anew\n",
 	} {
 		out, _, err := runAgainst(t, &scripted{looks: []string{fmt.Sprintf(job, state)}}, "jobs", "drain-7")
 		if _, rest, _ := strings.Cut(out, " off i1,i2\n"); err != nil || rest != says {
