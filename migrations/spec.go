@@ -59,11 +59,12 @@ const (
 )
 
 // DrainSpec is the request for a drain, as POST /v1/drains takes it. Members that
-// are left out get the defaults above; a pointer tells 0 from "left out".
+// are left out get the defaults above; a pointer tells 0 from "left out", and where
+// there is none a minimum keeps a 0 that was written from being taken for it.
 type DrainSpec struct {
 	Instances       []string          `json:"instances" doc:"1 to 1000 ids, all of one pool"`
 	Mode            Mode              `json:"mode,omitempty" doc:"migrate (default): move the sessions; linger: wait until they lapse; detach: leave them stored and ownerless"`
-	DeadlineMS      int64             `json:"deadline_ms,omitempty" doc:"time until the job ends, at most 7 days; default 600000"`
+	DeadlineMS      int64             `json:"deadline_ms,omitempty" minimum:"1" doc:"time until the job ends, at most 7 days; default 600000"`
 	InFlightGraceMS *int64            `json:"in_flight_grace_ms,omitempty" doc:"how long a session counts as in flight after its last turn was stored; 0: none does, and no worker is waited for; default 30000"`
 	AtDeadline      AtDeadline        `json:"at_deadline,omitempty" doc:"of sessions that have not moved: commit (default) moves those that are not in flight cold, in the last tenth of the time or as early as instances need to be safe to stop by its end, about 17 s, at most half of it: with less than 40 s it ends partial; leave lets them be"`
 	Avoid           map[string]string `json:"avoid,omitempty" doc:"instances with all of these labels get sessions only when no other has room"`
@@ -86,8 +87,8 @@ type Pace struct {
 	SessionsPerS float64 `json:"sessions_per_s,omitempty" doc:"sessions a second; 0: no bound"`
 	BytesPerS    float64 `json:"bytes_per_s,omitempty" doc:"bytes of stored context a second; 0: no bound"`
 	TokensPerS   float64 `json:"tokens_per_s,omitempty" doc:"tokens of context a second, which targets prefill sooner or later; 0: no bound"`
-	Concurrency  int     `json:"concurrency,omitempty" doc:"moves under way at once, 1 to 1024; default 16"`
-	PerTarget    int     `json:"per_target,omitempty" doc:"of them to one target, 1 to 1024; default 4"`
+	Concurrency  int     `json:"concurrency,omitempty" minimum:"1" doc:"moves under way at once, 1 to 1024; default 16"`
+	PerTarget    int     `json:"per_target,omitempty" minimum:"1" doc:"of them to one target, 1 to 1024; default 4"`
 	Retries      int     `json:"retries,omitempty" doc:"of a session that is blocked by more than its own turns; 0: until the deadline"`
 }
 
@@ -105,7 +106,7 @@ type RebalanceSpec struct {
 	Sessions []string `json:"sessions,omitempty" doc:"1 to 1000 session ids of the caller's tenant; not together with instance; absent: by load"`
 	Target   string   `json:"target,omitempty" doc:"the only instance that may get them"`
 
-	DeadlineMS      int64   `json:"deadline_ms,omitempty" doc:"time until the job ends, at most 7 days; default 600000"`
+	DeadlineMS      int64   `json:"deadline_ms,omitempty" minimum:"1" doc:"time until the job ends, at most 7 days; default 600000"`
 	InFlightGraceMS *int64  `json:"in_flight_grace_ms,omitempty" doc:"as in a drain; default 30000"`
 	Pace            Pace    `json:"pace,omitzero" doc:"how fast the job goes"`
 	Prewarm         Prewarm `json:"prewarm,omitzero" doc:"which sessions their target prefills before they move"`
