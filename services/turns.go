@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
 
 	"berth/statestore"
 	"berth/statestore/handle"
@@ -114,6 +118,9 @@ func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) 
 	if _, err := require(ctx, RoleWorker); err != nil {
 		return nil, err // before a large body is read
 	}
+	if err := checkWriteQuery(request(ctx)); err != nil {
+		return nil, err
+	}
 	body, err := s.readContext(ctx)
 	if err != nil {
 		return nil, err
@@ -149,6 +156,25 @@ func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) 
 		}
 	}
 	return w, s.readKV(w)
+}
+
+// checkWriteQuery refuses query parameters that no write reads: who asks for ?at=end, say
+// with raw bytes, would be taken for one who does not.
+func checkWriteQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return newProblem("malformed", "the query cannot be read")
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if name != "pool" && name != "model" {
+			return invalid("query."+name[:min(len(name), maxQuoted)],
+				"is no parameter of a write; at, base and all else stand in a JSON body, where raw bytes come as base64")
+		}
+	}
+	return nil
 }
 
 // check refuses what is too large or out of its range.
