@@ -46,7 +46,9 @@ func (s *Server) createDrain(ctx context.Context, in *createDrainInput) (*starte
 	if err != nil {
 		return nil, err
 	}
-	s.seeFleet(ctx)
+	if err := s.freshFleet(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.fleet.now().allowInstances(p, in.Body.Instances); err != nil {
 		return nil, err
 	}
@@ -115,7 +117,9 @@ func (s *Server) createRebalance(ctx context.Context, in *createRebalanceInput) 
 	if err != nil {
 		return nil, err
 	}
-	s.seeFleet(ctx)
+	if err := s.freshFleet(ctx); err != nil {
+		return nil, err
+	}
 	pool, tenant, err := s.rebalanced(ctx, p, in.Body.Instance)
 	if err != nil {
 		return nil, err

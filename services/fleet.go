@@ -37,6 +37,13 @@ type fleet struct {
 	epoch time.Time
 	ended atomic.Int64 // ns since epoch when pools were last built
 	rest  atomic.Int64 // ns that should pass after that before they are built again
+	vain  vainRead     // the last read that failed; whoever holds turn has it
+}
+
+// vainRead is a read of the registry that failed after a wait.
+type vainRead struct {
+	ended time.Time
+	err   error
 }
 
 // fleetImage is everything known of the fleet at one version. It is immutable.
@@ -126,9 +133,10 @@ func (i *fleetImage) gone(o statestore.Owner) bool {
 }
 
 // refresh reads the registry and swaps in a new image. Of many callers, those
-// that come while another waits are served by the same read.
+// that come while another waits are served by the same read. A store that kept the
+// reader before them waiting in vain keeps none of them waiting in turn.
 func (f *fleet) refresh(ctx context.Context) error {
-	asked := f.began.Load()
+	asked, came := f.began.Load(), time.Now()
 	select {
 	case f.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -138,10 +146,17 @@ func (f *fleet) refresh(ctx context.Context) error {
 	if f.now().number > asked {
 		return nil // it has all that was stored before the question
 	}
-	number := f.began.Add(1)
+	if f.vain.ended.After(came) {
+		return f.vain.err
+	}
+	number, began := f.began.Add(1), time.Now()
 	view, err := f.store.FleetView(ctx)
 	if err != nil {
-		return fmt.Errorf("read fleet: %w", err)
+		err = fmt.Errorf("read fleet: %w", err)
+		if time.Since(began) >= awayPause && errors.Is(err, statestore.ErrUnavailable) && !errors.Is(err, context.Canceled) {
+			f.vain = vainRead{time.Now(), err}
+		}
+		return err
 	}
 	before, started := f.now(), time.Now()
 	next := before.advance(number, view, f.rested())

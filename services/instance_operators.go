@@ -183,7 +183,9 @@ func (s *Server) reasonsAgainst(in *statestore.Instance, sessions, jobs int) []b
 
 // instanceFor finds an instance that the bearer may see and change.
 func (s *Server) instanceFor(ctx context.Context, p *principal, id string) (*statestore.Instance, error) {
-	s.seeFleet(ctx)
+	if err := s.freshFleet(ctx); err != nil {
+		return nil, err
+	}
 	instance := s.fleet.now().instances[id]
 	if instance == nil {
 		return nil, &migrations.UnknownInstanceError{Instance: id}

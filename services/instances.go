@@ -98,6 +98,11 @@ func (s *Server) seeFleet(ctx context.Context) {
 	}
 }
 
+// freshFleet reads the fleet for a call that asks the store for more after it. If the
+// store does not answer this, nothing else is asked: the caller would wait for it once
+// more with every question.
+func (s *Server) freshFleet(ctx context.Context) error { return s.fleet.refresh(ctx) }
+
 // instanceSpec checks what a worker says of itself.
 func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.InstanceSpec, error) {
 	b := &in.Body
