@@ -191,6 +191,8 @@ func TestBadQueriesAndIDsAreRefused(t *testing.T) {
 		{"job that is not there", "GET", "/v1/jobs/none?wait=1s", "", 404, "not_found", nil},
 		{"pool that was never seen", "GET", "/v1/pools/none/policy", "", 404, "unknown_pool", nil},
 		{"ring of a pool never seen", "GET", "/v1/ring?pool=none", "", 404, "unknown_pool", nil},
+		{"delete of a pool that is no name", "DELETE", "/v1/pools/a%20b", "", 400, "malformed", nil},
+		{"delete of a pool with instances", "DELETE", "/v1/pools/default", "", 409, "wrong_state", nil},
 		{"path that is none", "GET", "/v1/session/s", "", 404, "not_found", nil},
 		{"method that is none", "DELETE", "/v1/recover", "", 405, "method_not_allowed", nil},
 		{"refusal that is none", "GET", "/problems/none", "", 404, "not_found", nil},

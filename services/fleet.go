@@ -62,6 +62,7 @@ type fleetImage struct {
 // pool is one pool of the image.
 type pool struct {
 	name     string
+	stored   bool // it was there in the store: without that it was deleted
 	snapshot *routing.Snapshot
 	hints    *routing.Hints // for requests with a key that others may have
 	policy   *poolPolicy
@@ -242,13 +243,14 @@ func (i *fleetImage) addMembers(prev *fleetImage) {
 	}
 	for name := range i.view.Policies {
 		if _, ok := byPool[name]; !ok {
-			byPool[name] = nil // a pool exists from its first policy on
+			byPool[name] = nil // it is empty, not unknown: a gateway should wait for who comes
 		}
 	}
-	for name := range prev.pools {
-		// A pool whose last instance left is empty, not unknown: the next is on its
-		// way, and a gateway should wait for it.
-		if _, ok := byPool[name]; !ok && len(byPool) < maxInstances {
+	lost := i.view.Members < prev.built
+	for name, p := range prev.pools {
+		// Nobody deleted what a store lost, or never had been told: whoever registered
+		// before will do so again.
+		if _, ok := byPool[name]; !ok && (lost || !p.stored) && len(byPool) < maxPools {
 			byPool[name] = nil
 		}
 	}
@@ -286,7 +288,8 @@ func (i *fleetImage) addPool(name string, stored statestore.Policy, members []ro
 	if snapshot == nil {
 		return
 	}
-	next := &pool{name: name, snapshot: snapshot, policy: policy, source: source, changes: ringChanges(prev, snapshot, i.view.Now)}
+	_, there := i.view.Policies[name]
+	next := &pool{name: name, stored: there, snapshot: snapshot, policy: policy, source: source, changes: ringChanges(prev, snapshot, i.view.Now)}
 	var hints *routing.Hints
 	if prev != nil {
 		next.rebuilds, hints = prev.rebuilds, prev.hints

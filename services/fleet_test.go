@@ -192,6 +192,63 @@ func TestABrokenPolicyHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// A pool that was deleted is gone; one that the store lost, or never was told of, stays
+// until the instances come again.
+func TestOnlyDeletedPoolsGo(t *testing.T) {
+	t.Parallel()
+	r := new(registry)
+	r.put("deleted", `{}`)
+	r.put("lost", `{}`)
+	r.add("untold", 0, 1)
+	f := newFleet(r)
+	sees := func(when string, want ...string) {
+		t.Helper()
+		r.view.Version++
+		if err := f.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Sorted(maps.Keys(f.now().pools)); !slices.Equal(got, want) {
+			t.Errorf("%s: pools %v, want %v", when, got, want)
+		}
+	}
+	sees("at first", "deleted", "lost", "untold")
+	r.view.Instances = nil
+	r.view.Members++
+	sees("without instances", "deleted", "lost", "untold")
+	r.view.Policies = map[string]statestore.Policy{"lost": r.view.Policies["lost"]}
+	r.view.Members++
+	sees("deleted", "lost", "untold")
+	r.view = statestore.FleetView{}
+	sees("of an empty store", "lost", "untold")
+	r.put("lost", `{}`)
+	sees("told again", "lost", "untold")
+	r.view.Policies = nil
+	r.view.Members++
+	sees("deleted then", "untold")
+}
+
+// A fleet has only so many pools: each has a ring in every process.
+func TestOnlySoManyPools(t *testing.T) {
+	t.Parallel()
+	s := &Server{fleet: newFleet(new(registry))}
+	image := &fleetImage{loaded: true, pools: map[string]*pool{}}
+	for i := range maxPools - 1 {
+		image.pools[fmt.Sprint("p-", i)] = &pool{}
+	}
+	s.fleet.image.Store(image)
+	if err := s.mayJoin("i1", "new", &principal{}); err != nil {
+		t.Errorf("the last pool: %v", err)
+	}
+	image.pools["new"] = &pool{}
+	var large *statestore.TooLargeError
+	if err := s.mayJoin("i1", "another", &principal{}); !errors.As(err, &large) || large.Limit != maxPools {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := s.mayJoin("i1", "new", &principal{}); err != nil {
+		t.Errorf("a pool that is there: %v", err)
+	}
+}
+
 // A model that two pools list means the same one in every process.
 func TestAModelListedTwiceMeansOnePool(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ const (
 	maxLabelBytes  = 256
 	maxCompatBytes = 16 << 10
 	maxInstances   = 10_000 // of all pools
+	maxPools       = 10_000 // of a fleet; policies may found more
 )
 
 type registerInput struct {
@@ -128,7 +129,7 @@ func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.Insta
 	if err := p.allowInstance(in.ID); err != nil {
 		return spec, err
 	}
-	if err := s.mayJoin(in.ID, p); err != nil {
+	if err := s.mayJoin(in.ID, spec.Pool, p); err != nil {
 		return spec, err
 	}
 	if err := checkLabels(b.Labels); err != nil {
@@ -144,10 +145,13 @@ func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.Insta
 	return spec, p.allowAddress(spec.Address)
 }
 
-// mayJoin refuses one more instance than a fleet holds, and moving an instance out
-// of a pool that the token is not for.
-func (s *Server) mayJoin(id string, p *principal) error {
+// mayJoin refuses one more instance or pool than a fleet holds, and moving an instance
+// out of a pool that the token is not for.
+func (s *Server) mayJoin(id, pool string, p *principal) error {
 	image := s.fleet.now()
+	if n := uint64(len(image.pools)); n >= maxPools && image.pools[pool] == nil {
+		return &statestore.TooLargeError{What: "pools", Limit: maxPools, Size: n + 1}
+	}
 	if known := image.instances[id]; known != nil {
 		return p.allowPool(known.Pool)
 	}

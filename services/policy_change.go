@@ -58,8 +58,8 @@ func alreadyMeans(model, pool string) string {
 
 // A pool whose policy a file decides is marked so for every process that shares the
 // store: the mark is a lease that all who enforce a file hold together and renew, so
-// that it ends by itself some time after the last of them did. A call that puts a
-// policy holds it meanwhile instead.
+// that it ends by itself some time after the last of them did. A call that changes
+// the policy holds it meanwhile instead.
 const (
 	markLease = 30 * time.Second
 	markEvery = markLease / 3
@@ -68,23 +68,24 @@ const (
 
 func markOf(pool string) string { return "policy/" + pool }
 
-// callPut puts a policy on behalf of a caller, unless the pool is marked.
-func (s *Server) callPut(ctx context.Context, pool string, doc []byte) (put statestore.Policy, err error) {
+// unmarked calls change on behalf of a caller, unless the pool is marked.
+func (s *Server) unmarked(ctx context.Context, pool string, change func() error) error {
 	mark, err := s.store.AcquireLease(ctx, markOf(pool), "call/"+s.options.Process, line.Lease)
 	var held *statestore.LeaseHeldError
 	switch {
 	case errors.As(err, &held) && held.Holder == enforcers:
-		return put, errEnforced()
+		return errEnforced()
 	case errors.As(err, &held):
-		return put, fmt.Errorf("%s changes the policy of pool %s: %w", held.Holder, pool, statestore.ErrUnavailable)
+		return fmt.Errorf("%s changes the policy of pool %s: %w", held.Holder, pool, statestore.ErrUnavailable)
 	case err != nil:
-		return put, fmt.Errorf("look whether a file decides the policy of pool %s: %w", pool, err)
+		return fmt.Errorf("look whether a file decides the policy of pool %s: %w", pool, err)
 	}
-	if put, err = s.store.PutPolicy(ctx, pool, doc); err != nil {
-		return put, fmt.Errorf("put the policy of pool %s: %w", pool, err) // it may still land: the mark ends by itself
+	err = change()
+	var refused *statestore.PoolInUseError
+	if err == nil || errors.As(err, &refused) { // else it may still land, and the mark ends by itself
+		_ = s.store.ReleaseLease(ctx, mark)
 	}
-	_ = s.store.ReleaseLease(ctx, mark) // it ends by itself
-	return put, nil
+	return err
 }
 
 func errEnforced() *Problem {
@@ -136,8 +137,8 @@ func (s *Server) policiesAfter(stored map[string]statestore.Policy, backend stri
 		if err != nil {
 			return nil, fmt.Errorf("render the policy of pool %s: %w", name, err)
 		}
-		have, there := stored[name]
-		if there && (!s.options.EnforcePolicies || bytes.Equal(have.Doc, doc)) {
+		have := stored[name]
+		if have.Version > 0 && (!s.options.EnforcePolicies || bytes.Equal(have.Doc, doc)) {
 			continue
 		}
 		next[name] = statestore.Policy{Doc: doc}

@@ -1,7 +1,6 @@
 package services_test
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -149,19 +148,4 @@ func TestModelsAndSchemesThatAreNone(t *testing.T) {
 	b.call("PUT", "/v1/instances/i1", `{"address":"10.0.0.1:80","scheme":"grpc"}`).want(200)
 	b.call("GET", "/v1/sessions?pool=nope", "").refused(404, "unknown_pool")
 	b.call("GET", "/v1/sessions?pool=p", "").want(200)
-}
-
-// The sessions of a pool that lost its last instance are listed all the same.
-func TestSessionsOfAPoolThatIsGoneAreListed(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.worker("i1", `"pool":"p"`)
-	w.call("POST", "/v1/sessions/s/turns?pool=p", fmt.Sprintf(`{"op":"o","handle":%q,"instance":"i1","incarnation":%q,"turns":[{"value":1}]}`,
-		b.route("s", "&pool=p").want(200).str("handle"), w.incarnation)).want(200)
-	b.call("DELETE", "/v1/instances/i1?force=true", "").want(204)
-	later := setupOn(t, b.store) // which never saw the pool
-	later.call("GET", "/v1/ring?pool=p", "").refused(404, "unknown_pool")
-	if a := later.call("GET", "/v1/sessions?pool=p", "").want(200); a.str("sessions.0.session") != "s" {
-		t.Errorf("listed %s", a.body)
-	}
 }

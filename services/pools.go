@@ -112,12 +112,16 @@ func (s *Server) putPolicy(ctx context.Context, in *putPolicyInput) (*policyOutp
 		return nil, err
 	}
 	var stored statestore.Policy
-	err = s.changePolicies(ctx, func(ctx context.Context, before map[string]statestore.Policy) (err error) {
+	err = s.changePolicies(ctx, func(ctx context.Context, before map[string]statestore.Policy) error {
 		if model, other := meant(in.Pool, in.Body.Models, before); other != "" {
 			return invalid("body.models", alreadyMeans(model, other))
 		}
-		stored, err = s.callPut(ctx, in.Pool, doc)
-		return err
+		return s.unmarked(ctx, in.Pool, func() (err error) {
+			if stored, err = s.store.PutPolicy(ctx, in.Pool, doc); err != nil {
+				return fmt.Errorf("put the policy of pool %s: %w", in.Pool, err)
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ var problems = map[string]problemKind{
 	"forbidden":          {403, "The token does not allow this", "Use a token with the role, tenant, pool or instance that this call needs."},
 	"bad_handle":         {403, "The handle is not good for this", "Recover without it, or ask /route for a new one. `why` is forged, unknown_key, expired, purpose or other_session."},
 	"not_found":          {404, "There is no such thing", "Check the id; sessions of other tenants look like this too."},
-	"unknown_pool":       {404, "The pool was never seen", "A pool exists from its first instance or policy on."},
+	"unknown_pool":       {404, "The pool was never seen, or was deleted", "A pool exists from its first instance or policy until it is deleted."},
 	"unknown_instance":   {404, "The instance is not registered", "Register it again: PUT /v1/instances/{id}."},
 	"method_not_allowed": {405, "The method is not allowed here", "See /docs for the calls of this path."},
 	"timeout":            {408, "The body came too slowly", "Send it again."},
@@ -98,8 +98,8 @@ var problems = map[string]problemKind{
 	"changed":            {409, "The context was rewritten while it was read", "Load it again."},
 	"stale_incarnation":  {409, "The instance has registered again since", "Stop: another boot of this instance has taken over."},
 	"no_target":          {409, "No other instance could take the sessions", "Add an instance, or drain with mode detach."},
-	"has_sessions":       {409, "Sessions still live on the instance", "Drain it first, or delete with force=true."},
-	"wrong_state":        {409, "The instance or job is not in a state for this", "Read its state, and the job that drains it, and decide again."},
+	"has_sessions":       {409, "Sessions still live there", "Drain the instance first, or delete it with force=true. For a pool without instances, wait until the sessions have been idle for affinity_idle_ms, or delete them."},
+	"wrong_state":        {409, "The instance, job or pool is not in a state for this", "Read its state, and the job that drains it, and decide again. A pool is deleted after its instances and jobs."},
 	"policy_enforced":    {409, "A file decides the policy", "Change the file, and restart the processes that enforce it. Calls may change the policy half a minute after the last of them ended, or was restarted without the pool."},
 	"expired":            {410, "The session expired", "Start anew with the handle of a new /route."},
 	"deleted":            {410, "The session was deleted", "Start anew with the handle of a new /route and recreate: true."},
@@ -255,6 +255,7 @@ func (s *Server) ownershipProblem(err error) *Problem {
 	var notOwner *statestore.NotOwnerError
 	var stale *statestore.StaleHandleError
 	var state *statestore.InstanceChangedError
+	var used *statestore.PoolInUseError
 	var busy *migrations.BusyError
 	var draining *migrations.DrainedError
 	var over *migrations.EndedJobError
@@ -272,6 +273,8 @@ func (s *Server) ownershipProblem(err error) *Problem {
 		return p
 	case errors.As(err, &state):
 		return newProblem("wrong_state", state.Error())
+	case errors.As(err, &used):
+		return newProblem("wrong_state", used.Error())
 	case errors.As(err, &busy):
 		return newProblem("wrong_state", busy.Error())
 	case errors.As(err, &draining):

@@ -117,6 +117,7 @@ func (s *Server) mountOperators() {
 		}
 	}
 	call(s, op(http.MethodGet, "/v1/pools", "list-pools", "List pools"), s.listPools)
+	call(s, op(http.MethodDelete, "/v1/pools/{pool}", "delete-pool", "Delete a pool that has no instances, and its policy"), s.deletePool)
 	call(s, op(http.MethodGet, "/v1/pools/{pool}/policy", "get-policy", "Read a pool's policy"), s.getPolicy)
 	call(s, op(http.MethodPut, "/v1/pools/{pool}/policy", "put-policy", "Replace a pool's policy"), s.putPolicy)
 	call(s, op(http.MethodGet, "/v1/ring", "get-ring", "Read the ring's shares"), s.getRing)

@@ -77,6 +77,11 @@ func (m *storeMeter) PutPolicy(ctx context.Context, pool string, doc []byte) (p 
 	return m.store.PutPolicy(ctx, pool, doc)
 }
 
+func (m *storeMeter) DeletePool(ctx context.Context, pool string) (err error) {
+	defer m.took(callDeletePool, time.Now(), &err)
+	return m.store.DeletePool(ctx, pool)
+}
+
 func (m *storeMeter) SigningKeys(ctx context.Context) (keys []statestore.SigningKey, err error) {
 	defer m.took(callSigningKeys, time.Now(), &err)
 	return m.store.SigningKeys(ctx)

@@ -44,6 +44,7 @@ const (
 	callAcquireLease
 	callReleaseLease
 	callPutPolicy
+	callDeletePool
 	callSigningKeys
 	callPutNote
 	callNotes
@@ -95,6 +96,7 @@ var storeCalls = [...]string{
 	callAcquireLease:  "acquire_lease",
 	callReleaseLease:  "release_lease",
 	callPutPolicy:     "put_policy",
+	callDeletePool:    "delete_pool",
 	callSigningKeys:   "signing_keys",
 	callPutNote:       "put_note",
 	callNotes:         "notes",

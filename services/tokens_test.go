@@ -78,6 +78,7 @@ func TestEveryCallNeedsItsRole(t *testing.T) {
 		{"GET", "/v1/pools", "", []string{operator}},
 		{"GET", "/v1/pools/default/policy", "", []string{operator}},
 		{"PUT", "/v1/pools/other/policy", `{}`, []string{operator}},
+		{"DELETE", "/v1/pools/other", "", []string{operator}},
 		{"GET", "/v1/ring", "", []string{operator}},
 		{"GET", "/v1/snapshot?sessions=hash", "", []string{operator}},
 		{"POST", "/v1/drains", `{"instances":["none"]}`, []string{operator}},

@@ -3,6 +3,7 @@ package statestore
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Sentinels that callers branch on.
@@ -26,6 +27,20 @@ var (
 	// ErrInUse: the embedded store is open in another process.
 	ErrInUse = errors.New("the store is in use by another process")
 )
+
+// PoolInUseError: the pool has instances, or jobs that have not ended.
+type PoolInUseError struct{ Instances, Jobs int }
+
+func (e *PoolInUseError) Error() string {
+	var uses []string
+	if e.Instances > 0 {
+		uses = append(uses, fmt.Sprintf("registered instances: %d", e.Instances))
+	}
+	if e.Jobs > 0 {
+		uses = append(uses, fmt.Sprintf("jobs under way: %d", e.Jobs))
+	}
+	return "the pool is in use: " + strings.Join(uses, ", ")
+}
 
 // EndedError: the session expired or was deleted; Epoch is its tombstone's.
 type EndedError struct {

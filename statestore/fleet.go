@@ -238,14 +238,14 @@ type FleetView struct {
 	// than a heartbeat.
 	Version, Members uint64
 	Instances        []Instance        // ordered by id
-	Policies         map[string]Policy // by pool
+	Policies         map[string]Policy // by pool, of every pool that is there
 	Now              Millis
 }
 
 // Fleet is the registry. Instance ids are unique across pools: registering an
 // id again in another pool moves it there.
 type Fleet interface {
-	// Register adds an instance, updates it when the incarnation is the present
+	// Register adds an instance, and its pool if that is not there, updates it when the incarnation is the present
 	// one, and begins a new life (warming, no beats, no override lost) when it
 	// is another. Those of others that still have the same address and rank are
 	// displaced with it, until a heartbeat or a registration of their own, or a

@@ -123,14 +123,19 @@ type Lease struct {
 	Token        uint64
 }
 
-// Policies are the pools' settings, kept as JSON that services understand.
+// Policies are the pools' settings, kept as JSON that services understand. Where one
+// is stored, there is the pool.
 type Policies interface {
 	// PutPolicy replaces a policy; its version grows by one. It is read in a
 	// [FleetView], together with the instances that it is about.
 	PutPolicy(ctx context.Context, pool string, doc []byte) (Policy, error)
+	// DeletePool removes the pool, if it is there, with its policy. While an instance
+	// is registered in it or a job of it has not ended: PoolInUseError.
+	DeletePool(ctx context.Context, pool string) error
 }
 
-// Policy is one pool's stored settings.
+// Policy is one pool's stored settings. Version 0, without a Doc, is a pool whose
+// first instance came before anybody put a policy.
 type Policy struct {
 	Version uint64
 	Doc     []byte

@@ -28,6 +28,7 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 			inst = old.NextBoot(w.now)
 		}
 		inst.InstanceSpec, inst.Displaced = spec, false
+		w.foundPool(spec.Pool)
 		w.putInstance(inst)
 		for _, o := range others {
 			if err := w.displace(o, &inst); err != nil {

@@ -27,6 +27,62 @@ func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (statest
 	return p, err
 }
 
+// DeletePool removes a pool that nobody uses.
+func (s *Store) DeletePool(ctx context.Context, pool string) error {
+	if err := statestore.ValidateName("pool", pool); err != nil {
+		return err
+	}
+	return s.write(ctx, func(w *writer) error {
+		if err := w.poolUnused(pool); err != nil {
+			return err
+		}
+		if w.get(bPolicies, []byte(pool)) == nil {
+			return nil
+		}
+		w.delete(bPolicies, []byte(pool))
+		w.membersChanged("")
+		return nil
+	})
+}
+
+// poolUnused refuses a pool with instances, or with jobs that have not ended.
+func (r *reader) poolUnused(pool string) error {
+	var used statestore.PoolInUseError
+	err := r.each(bInstances, nil, func(_, b []byte) (bool, error) {
+		var in struct {
+			Pool string `json:"pool"`
+		}
+		err := decodeJSON(bInstances, b, &in)
+		if in.Pool == pool {
+			used.Instances++
+		}
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	jobs, err := r.jobs()
+	if err != nil {
+		return err
+	}
+	for i := range jobs {
+		if jobs[i].Pool == pool && !jobs[i].State.Ended() {
+			used.Jobs++
+		}
+	}
+	if used != (statestore.PoolInUseError{}) {
+		return &used
+	}
+	return nil
+}
+
+// foundPool lets a pool be there from its first instance on.
+func (w *writer) foundPool(pool string) {
+	if w.get(bPolicies, []byte(pool)) == nil {
+		w.putJSON(bPolicies, []byte(pool), statestore.Policy{})
+	}
+}
+
 // SigningKeys reads the keys that sign handles, and creates the first.
 func (s *Store) SigningKeys(ctx context.Context) ([]statestore.SigningKey, error) {
 	var keys []statestore.SigningKey

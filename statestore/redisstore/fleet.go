@@ -75,7 +75,7 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 		statestore.ValidateName("pool", spec.Pool)); err != nil {
 		return inst, err
 	}
-	cells := instanceCells(spec.ID)
+	cells := append(instanceCells(spec.ID), cell{tPolicies, spec.Pool})
 	for _, o := range others {
 		if o.Instance != spec.ID {
 			cells = append(cells, cell{tInstances, o.Instance})
@@ -97,6 +97,9 @@ func (s *Store) Register(ctx context.Context, spec statestore.InstanceSpec, othe
 			if err := t.displace(o, &inst); err != nil {
 				return err
 			}
+		}
+		if err := t.foundPool(spec.Pool); err != nil {
+			return err
 		}
 		return t.putInstance(inst)
 	})

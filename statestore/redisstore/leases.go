@@ -91,23 +91,6 @@ func number(text string) uint64 {
 	return n
 }
 
-// PutPolicy replaces the policy of a pool.
-func (s *Store) PutPolicy(ctx context.Context, pool string, doc []byte) (p statestore.Policy, err error) {
-	if err := statestore.ValidateName("pool", pool); err != nil {
-		return p, err
-	}
-	err = s.transact(ctx, []cell{{tPolicies, pool}}, func(t *tx) error {
-		p = statestore.Policy{}
-		if _, err := t.getJSON(tPolicies, pool, &p); err != nil {
-			return err
-		}
-		p = statestore.Policy{Version: p.Version + 1, Doc: doc}
-		t.membersChanged("")
-		return t.setJSON(tPolicies, pool, &p)
-	})
-	return p, err
-}
-
 // firstKey is the place of the first signing key; newer ones have higher numbers.
 const firstKey = "0000000001"
 

@@ -78,6 +78,7 @@ func groups() []group {
 		{"place", placementTraces()},
 		{"index", indexTraces()},
 		{"fleet", fleetTraces()},
+		{"pools", poolTraces()},
 		{"heartbeats", heartbeatTraces()},
 		{"jobs", jobTraces()},
 		{"race", raceTraces()},
