@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -15,9 +14,7 @@ import (
 // for each of its reasons.
 func TestPreStopHookTellsWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("not tested on Windows: a shell script")
-	}
+	needTools(t, "the preStop hook", "sh", "cat")
 	for _, tt := range []struct {
 		name, says, stderr string
 		calls              string
@@ -53,9 +50,7 @@ func TestPreStopHookTellsWhatIsLeft(t *testing.T) {
 // it leaves them stored, and belonging to nobody.
 func TestPreStopHook(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("not tested on Windows: a shell script")
-	}
+	needTools(t, "the preStop hook", "sh", "cat")
 	server := serve(t, timing...)
 	c := hire(t, 2, server.url)
 	at := server.api()

@@ -26,11 +26,7 @@ import (
 // between every two of them. Either way the recovered turns are the same bytes.
 func TestReadmeWalk(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"bash", "curl", "sed"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			redistest.Lacks(t, tool, fmt.Errorf("the README's lines for curl: %w", err))
-		}
-	}
+	needTools(t, "the README's lines for curl", "bash", "curl", "sed")
 	block := readmeBlock(t)
 	t.Run("as it stands", func(t *testing.T) {
 		t.Parallel()
@@ -191,4 +187,14 @@ func statements(t *testing.T, script string) (all []string) {
 		t.Fatalf("cut the script into %d commands, with %q left over", len(all), command)
 	}
 	return all
+}
+
+// needTools leaves out a test where a program is missing that it runs.
+func needTools(t *testing.T, what string, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			redistest.Lacks(t, tool, fmt.Errorf("%s: %w", what, err))
+		}
+	}
 }

@@ -81,6 +81,14 @@ func TestBadBodiesAreRefusedAndNothingIsStored(t *testing.T) {
 		{"too large a body", "PUT", "/v1/instances/new", `{"address":"10.0.0.9:1","zone":"` + huge + `"}`, 413, "too_large", nil},
 		{"media type", "PUT", "/v1/instances/new", `address=10.0.0.9:1`, 415, "unsupported_media", []string{"Content-Type: application/x-www-form-urlencoded"}},
 
+		{"a coding", "POST", "/v1/recover", `{"session":"s","mode":"read"}`, 415, "unsupported_media", []string{"Content-Encoding: gzip"}},
+		{"zone with a control character", "PUT", "/v1/instances/new", `{"address":"10.0.0.9:1","zone":"\u001b[31m"}`, 422, "invalid", nil},
+		{"label with a control character", "PUT", "/v1/instances/new", `{"address":"10.0.0.9:1","labels":{"a":"b\u0007"}}`, 422, "invalid", nil},
+		{"label whose name has one", "PATCH", "/v1/instances/$i", `{"labels":{"a\u0085":"b"}}`, 422, "invalid", nil},
+		{"label without a name", "PUT", "/v1/instances/new", `{"address":"10.0.0.9:1","labels":{"":"b"}}`, 422, "invalid", nil},
+
+		{"write: usage that is a list", "POST", "/v1/sessions/s/turns", turn(`"turns":[{"value":1}],"usage":[]`), 422, "invalid", nil},
+		{"write: usage that is a text", "PUT", "/v1/sessions/s", turn(`"turns":[{"value":1}],"usage":"12"`), 422, "invalid", nil},
 		{"write: no body", "POST", "/v1/sessions/s/turns", ``, 400, "malformed", nil},
 		{"write: two values", "POST", "/v1/sessions/s/turns", turn(`"turns":[{"value":1}]`) + `{}`, 400, "malformed", nil},
 		{"write: member twice", "POST", "/v1/sessions/s/turns", turn(`"turns":[{"value":1}],"op":"p"`), 400, "malformed", nil},

@@ -11,7 +11,10 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"berth/statestore"
 )
@@ -20,16 +23,38 @@ import (
 // length is only a claim.
 const firstRead = 1 << 20
 
+// checkBody refuses a body by what is said of it, before any of it is read.
+func (c *requestContext) checkBody(limit int64) error {
+	if coding := c.request.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return newProblem("unsupported_media", "a body comes as it is, without Content-Encoding")
+	}
+	if n := c.request.ContentLength; n > limit {
+		c.writer.Header().Set("Connection", "close")                                          // the body is not worth reading
+		return &statestore.TooLargeError{What: "body", Limit: uint64(limit), Size: uint64(n)} //nolint:gosec // neither is negative
+	}
+	return nil
+}
+
+// checkSmallBody is checkBody ahead of the bodies that huma reads. Huma compares
+// media types as they are written; their case means nothing (RFC 9110, 8.3.1).
+func (s *Server) checkSmallBody(ctx huma.Context, next func(huma.Context)) {
+	c := contextOf(ctx.Context())
+	if err := c.checkBody(ctx.Operation().MaxBodyBytes); err != nil {
+		s.refuse(c.writer, c.request, err)
+		return
+	}
+	if media := c.request.Header["Content-Type"]; len(media) == 1 {
+		c.request.Header["Content-Type"] = []string{strings.ToLower(media[0])}
+	}
+	next(ctx)
+}
+
 // readContext reads the body of a write. It is read here and not by huma, because
 // a context can be large, and is kept as the bytes that came.
 func (s *Server) readContext(ctx context.Context) ([]byte, error) {
 	c := contextOf(ctx)
-	if coding := c.request.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return nil, newProblem("unsupported_media", "a body comes as it is, without Content-Encoding")
-	}
-	if n := c.request.ContentLength; n > maxContextBody {
-		c.writer.Header().Set("Connection", "close") // the body is not worth reading
-		return nil, &statestore.TooLargeError{What: "body", Limit: maxContextBody, Size: uint64(n)}
+	if err := c.checkBody(maxContextBody); err != nil {
+		return nil, err
 	}
 	// net/http lifts the deadline where the body ends; after one that does not end,
 	// it has to hold for the rest that net/http reads. A server without deadlines
@@ -168,7 +193,9 @@ func (b *writeBody) member(s *scanner, name string) error {
 	case "meta":
 		b.Meta = s.value()
 	case "usage":
+		var object map[string]json.RawMessage
 		b.Usage = s.value()
+		return json.Unmarshal(b.Usage, &object)
 	case "kv":
 		return s.into(&b.KV)
 	default:

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"berth/routing"
 	"berth/statestore"
@@ -135,6 +137,9 @@ func (s *Server) instanceSpec(in *registerInput, p *principal) (statestore.Insta
 	if err := checkLabels(b.Labels); err != nil {
 		return spec, err
 	}
+	if !printable(b.Zone) {
+		return spec, invalid("body.zone", "must not hold control characters")
+	}
 	var err error
 	if spec.Compat, err = b.Compat.stored(); err != nil {
 		return spec, err
@@ -197,9 +202,15 @@ func checkLabels(labels map[string]string) error {
 		if len(k)+len(v) > maxLabelBytes {
 			return invalid("body.labels", fmt.Sprintf("a label has at most %d bytes", maxLabelBytes))
 		}
+		if k == "" || !printable(k) || !printable(v) {
+			return invalid("body.labels", "a label needs a name, and neither name nor value may hold control characters")
+		}
 	}
 	return nil
 }
+
+// printable reports whether a terminal shows a text as it is.
+func printable(text string) bool { return !strings.ContainsFunc(text, unicode.IsControl) }
 
 // incarnationFor is the given secret if it is that of the present boot, else a
 // new one: a new boot begins.

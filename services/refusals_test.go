@@ -226,21 +226,43 @@ func (b *bundle) half(method, path string) answer {
 func TestATooLargeBodyIsRefusedBeforeItComes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
+	for _, call := range []string{
+		"PUT /v1/sessions/s", "POST /v1/sessions/s/turns", "POST /v1/recover", "PUT /v1/instances/i1",
+		"POST /v1/instances/i1/heartbeat", "POST /v1/outcomes", "PUT /v1/pools/default/policy", "POST /v1/drains",
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close() //nolint:errcheck // read to its end
+		if _, err := fmt.Fprint(conn, call+" HTTP/1.1\r\nHost: berth\r\nContent-Length: 1000000000\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", call, err)
+		}
+		a := b.take(resp).refused(413, "too_large")
+		if a.str("what") != "body" || a.str("size") != "1000000000" || !resp.Close {
+			t.Fatalf("%s: %s, close %v", call, a.body, resp.Close)
+		}
 	}
-	defer conn.Close() //nolint:errcheck // read to its end
-	if _, err := fmt.Fprint(conn, "PUT /v1/sessions/s HTTP/1.1\r\nHost: berth\r\nContent-Length: 1000000000\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := b.take(resp).refused(413, "too_large")
-	if a.str("what") != "body" || a.str("size") != "1000000000" || !resp.Close {
-		t.Fatalf("%s, close %v", a.body, resp.Close)
+}
+
+// The case of a media type means nothing.
+func TestMediaTypesHaveNoCase(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker("i1")
+	for _, call := range [][3]string{
+		{"PUT", "/v1/instances/i2", `{"address":"10.0.0.9:1"}`},
+		{"POST", "/v1/instances/i1/heartbeat", `{"incarnation":"` + w.incarnation + `","running":0,"waiting":0}`},
+		{"PATCH", "/v1/instances/i1", `{"weight":50}`},
+		{"POST", "/v1/outcomes", `{"outcomes":[]}`},
+	} {
+		if got := b.call(call[0], call[1], call[2], "Content-Type: APPLICATION/Json; Charset=UTF-8"); got.status >= 300 {
+			t.Errorf("%s %s: %d %s", call[0], call[1], got.status, got.body)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -142,6 +143,9 @@ func (s *Server) mountOperators() {
 // call registers a typed handler whose errors become problems.
 func call[I, O any](s *Server, op huma.Operation, h func(context.Context, *I) (*O, error)) {
 	op.MaxBodyBytes, op.BodyReadTimeout = maxSmallBody, s.options.BodyTimeout
+	if _, reads := reflect.TypeFor[I]().FieldByName("Body"); reads {
+		op.Middlewares = append(op.Middlewares, s.checkSmallBody)
+	}
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, in)
 		if err != nil {

@@ -35,13 +35,9 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 	if c.Requests < 0 {
 		return errors.New("--requests: want a positive number")
 	}
-	source, err := c.open()
+	played, err := loadTrace(c.Trace, c.Requests)
 	if err != nil {
 		return err
-	}
-	played, err := trace.Load(source, c.Requests)
-	if err = errors.Join(err, source.Close()); err != nil {
-		return fmt.Errorf("load the trace: %w", err)
 	}
 	store, remove, err := c.openStore(ctx)
 	if err != nil {
@@ -80,17 +76,6 @@ func demoOptions(o *services.Options) {
 	o.HintValid, o.CacheTTL = 200*time.Millisecond, 800*time.Millisecond
 	o.StoreTimeout = 2 * time.Second // server, workers and gateways share the machine
 	o.HeartbeatEvery, o.SuspectAfter, o.DownAfter = 250*time.Millisecond, 2*time.Second, 4*time.Second
-}
-
-func (c *demoCmd) open() (io.ReadCloser, error) {
-	if c.Trace == "" {
-		return io.NopCloser(trace.Conversation()), nil
-	}
-	f, err := os.Open(c.Trace)
-	if err != nil {
-		return nil, fmt.Errorf("open the trace: %w", err)
-	}
-	return f, nil
 }
 
 // openStore opens a store of the demo's own, and returns what removes it.

@@ -25,17 +25,29 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	says, code := ending(run(ctx, os.Args[1:], os.Stdout, os.Stderr), ctx.Err() != nil)
 	stop()
-	var code exitCode
+	if says != "" {
+		fmt.Fprintln(os.Stderr, "berth:", says)
+	}
+	os.Exit(code)
+}
+
+// exitInterrupted is what a shell makes of a program that Ctrl-C ended.
+const exitInterrupted = 130
+
+// ending is what is left to say when the program ends, and its exit code.
+func ending(err error, interrupted bool) (says string, code int) {
+	var known exitCode
 	switch {
 	case err == nil:
-	case errors.As(err, &code):
-		os.Exit(int(code))
-	default:
-		fmt.Fprintln(os.Stderr, "berth:", err)
-		os.Exit(1)
+		return "", 0
+	case errors.As(err, &known):
+		return "", int(known)
+	case interrupted && errors.Is(err, context.Canceled):
+		return "interrupted", exitInterrupted
 	}
+	return err.Error(), 1
 }
 
 // exitCode ends the program with a code of its own; what it means was printed.

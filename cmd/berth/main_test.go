@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -246,5 +248,27 @@ func TestTheRedisClientSpeaksThroughTheLog(t *testing.T) {
 	}
 	if n, most := strings.Count(text, "\n"), 6+int(time.Since(began).Seconds()); n > most {
 		t.Errorf("%d lines of 50 dials, at most %d may be: a few, and one a second", n, most)
+	}
+}
+
+func TestEnding(t *testing.T) {
+	t.Parallel()
+	gone := fmt.Errorf("play the trace: %w", context.Canceled)
+	for _, tt := range []struct {
+		err         error
+		interrupted bool
+		says        string
+		code        int
+	}{
+		{nil, false, "", 0},
+		{nil, true, "", 0},
+		{exitCode(3), true, "", 3},
+		{gone, true, "interrupted", 130},
+		{gone, false, gone.Error(), 1},
+		{errors.New("no such pool"), true, "no such pool", 1},
+	} {
+		if says, code := ending(tt.err, tt.interrupted); says != tt.says || code != tt.code {
+			t.Errorf("%v, %v: %q and %d", tt.err, tt.interrupted, says, code)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,17 +149,9 @@ func (c *simulateCmd) leftOver(file, flags *simulate.File) error {
 // loadTrace plays a trace, by default the embedded one, on as many instances as
 // the demo does.
 func (s *simulation) loadTrace(path string) error {
-	source := io.NopCloser(trace.Conversation())
-	if path != "" {
-		f, err := os.Open(path)
-		if err != nil {
-			return fmt.Errorf("open the trace: %w", err)
-		}
-		source = f
-	}
-	t, err := trace.Load(source, 0)
-	if err = errors.Join(err, source.Close()); err != nil {
-		return fmt.Errorf("load the trace: %w", err)
+	t, err := loadTrace(path, 0)
+	if err != nil {
+		return err
 	}
 	s.trace = &t
 	s.scenario.Instances, s.scenario.Duration, s.scenario.Warmup = scoreboard.Instances, simulate.TraceDuration(t), 0
