@@ -82,9 +82,10 @@ func ExampleWatch() {
 		for boot, verdict := range watch.Round(now, now, fleet).Verdicts {
 			health[boot] = verdict
 		}
+		states := []routing.State{routing.Healthy: routing.Ready, routing.HealthSuspect: routing.Suspect, routing.HealthDown: routing.Down}
 		for _, boot := range []routing.Boot{old, added} {
 			members = append(members, routing.RampMember{
-				Boot: boot, Weight: 100, Percent: percents[boot.ID], Out: health[boot] == routing.HealthDown,
+				Boot: boot, Weight: 100, Percent: percents[boot.ID], State: states[health[boot]],
 			})
 		}
 		percents = ramp.Step(now, members).Percents

@@ -60,9 +60,10 @@ const churnWindow = time.Minute
 type RampMember struct {
 	Boot
 	Weight  int
-	Percent int  // of its weight in force, as published: RampQueued for a boot that nobody has let in yet
-	Out     bool // it takes nothing new, and has to ramp when it does again: warming, drained or draining, cordoned, down
+	Percent int // of its weight in force, as published: RampQueued for a boot that nobody has let in yet
+	State   State
 	Gained  int  // as published, for a new holder of the lease (see Pace)
+	Out     bool // likewise
 	Returns bool // likewise
 }
 
@@ -70,7 +71,10 @@ type RampMember struct {
 // that is new, or returns from where it took nothing new, begins with a tenth of
 // its weight and rises by a tenth at a time. What all of them gain of the key space
 // together stays below MaxChurn a minute: who does not fit waits, and who has least
-// goes first. A raised weight is a join of the difference. Nothing that takes away
+// goes first. Time counts only while an instance takes new sessions: one that was
+// down and has to prove itself as a suspect is out until it is ready, and one that
+// is suspect for a moment keeps what it has, and does not rise meanwhile. A raised
+// weight is a join of the difference. Nothing that takes away
 // has a pace: an instance that fails, is drained or gets less weight does so at
 // once, and what others gain by it does not count.
 //
@@ -121,6 +125,10 @@ type Pace struct {
 	Percents map[string]int // of every member's weight, by instance id, as Instance.RampPercent
 	Gained   map[string]int // by those who gained something within the last minute: millionths of the key space
 	Next     time.Duration  // when the next step may change something, 0 for never by time alone
+	// Out are those who have to ramp when they take new sessions again. Until the holder
+	// of the lease has seen that they do, nothing of them is in force: their start may
+	// not fit. By instance id, as Instance.Out.
+	Out map[string]bool
 	// Returns are those who have yet to be let in, and were in before: no rollout that
 	// the pool opens with brings them in at once. By instance id, as Instance.Returns.
 	Returns map[string]bool
@@ -136,7 +144,7 @@ func (r *Ramp) Step(now time.Duration, members []RampMember) Pace {
 		m := &members[i]
 		c := r.climbs[m.Boot]
 		total += c.effective()
-		if !c.out && m.Weight > 0 && c.percent < 100 {
+		if !c.out && m.State.MayTakeNew() && m.Weight > 0 && c.percent < 100 {
 			climbing = append(climbing, m)
 		}
 	}
@@ -160,7 +168,7 @@ func (r *Ramp) meet(now time.Duration, members []RampMember) {
 		m := &members[i]
 		c := r.climbs[m.Boot]
 		if c == nil {
-			c = &climb{weight: m.Weight, percent: cmp.Or(m.Percent, 100), returns: m.Returns, since: now, due: now}
+			c = &climb{weight: m.Weight, percent: cmp.Or(m.Percent, 100), out: m.Out, returns: m.Returns, since: now, due: now}
 			r.inherit(now, m)
 			if 0 < c.percent && c.percent < 100 {
 				c.due = now + r.interval() // its last step was whenever
@@ -170,10 +178,13 @@ func (r *Ramp) meet(now time.Duration, members []RampMember) {
 			c.reweigh(m.Weight)
 			c.due = max(c.due, now)
 		}
-		if m.Out != c.out || m.Out {
+		switch out := m.State.MustRamp() || c.out && !m.State.MayTakeNew(); {
+		case out || c.out:
 			known := r.climbs[m.Boot] != nil // what is published of one that is out says nothing
 			c.returns = c.returns || known && !c.out && c.percent > 0
-			c.out, c.percent, c.since, c.due = m.Out, RampQueued, now, now
+			c.out, c.percent, c.since, c.due = out, RampQueued, now, now
+		case !m.State.MayTakeNew() && c.percent > 0:
+			c.due = now + r.interval()
 		}
 		present[m.Boot] = c
 	}
@@ -324,7 +335,7 @@ func (r *Ramp) interval() time.Duration { return r.policy.Over / time.Duration(r
 // pace reads out where everybody is. Who takes nothing new keeps the points of a
 // start: they move nobody, and panic mode can find it.
 func (r *Ramp) pace(now time.Duration, members []RampMember) Pace {
-	p := Pace{Percents: make(map[string]int, len(members)), Gained: r.gained(), Returns: map[string]bool{}}
+	p := Pace{Percents: make(map[string]int, len(members)), Gained: r.gained(), Out: map[string]bool{}, Returns: map[string]bool{}}
 	for i := range members {
 		c := r.climbs[members[i].Boot]
 		p.Percents[members[i].ID] = c.percent
@@ -333,8 +344,8 @@ func (r *Ramp) pace(now time.Duration, members []RampMember) Pace {
 		}
 		switch {
 		case c.out:
-			p.Percents[members[i].ID] = r.policy.start()
-		case c.percent < 100 && members[i].Weight > 0:
+			p.Percents[members[i].ID], p.Out[members[i].ID] = r.policy.start(), true
+		case c.percent < 100 && members[i].Weight > 0 && members[i].State.MayTakeNew():
 			next := c.due
 			if next <= now && len(r.grants) > 0 {
 				next = r.grants[0].at + churnWindow

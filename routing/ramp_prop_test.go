@@ -10,8 +10,9 @@ import (
 )
 
 // Whoever comes, goes, fails, returns or changes weight: what joins move within any
-// minute stays below the limit, no step is larger than a step, and all who stay are
-// whole in the end.
+// minute stays below the limit, no step is larger than a step, nobody rises who takes
+// nothing new, and all who stay are whole in the end. Who was down, and is suspect on
+// its way back, begins when it is ready.
 func TestRampProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,7 +20,7 @@ func TestRampProperties(t *testing.T) {
 		policy.MaxChurn = rapid.SampledFrom([]int{5, 10, 40}).Draw(t, "max churn")
 		policy.Opening = 0
 		ramp, now := NewRamp(policy), time.Duration(0)
-		members := map[string]*RampMember{}
+		members, out := map[string]*RampMember{}, map[string]bool{}
 		type move struct {
 			at   time.Duration
 			part float64
@@ -29,7 +30,7 @@ func TestRampProperties(t *testing.T) {
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			before := map[string]float64{}
 			for id, m := range members {
-				if !m.Out && m.Percent > 0 {
+				if !out[id] && m.Percent > 0 {
 					before[id] = float64(m.Weight * m.Percent)
 				}
 			}
@@ -39,15 +40,25 @@ func TestRampProperties(t *testing.T) {
 			case what == 9 && now-left >= time.Minute:
 				ramp = NewRamp(policy) // of another holder of the lease
 			case m == nil && what < 5:
-				members[id] = &RampMember{Boot: Boot{ID: id}, Percent: RampQueued, Weight: rapid.SampledFrom([]int{50, 100, 200}).Draw(t, "weight")}
+				members[id] = &RampMember{Boot: Boot{ID: id}, Percent: RampQueued, State: Ready, Weight: rapid.SampledFrom([]int{50, 100, 200}).Draw(t, "weight")}
 			case m == nil || what > 3:
 			case what == 0:
 				delete(members, id)
 				delete(before, id)
+				delete(out, id)
 				left = now
 			case what == 1:
-				m.Out = !m.Out
-				delete(before, id)
+				was := out[id]
+				switch m.State = rapid.SampledFrom([]State{Ready, Ready, Suspect, Suspect, Down, Cordoned}).Draw(t, "state"); m.State {
+				case Ready:
+					out[id] = false
+				case Suspect:
+				default:
+					out[id] = true
+				}
+				if was || out[id] {
+					delete(before, id)
+				}
 			case what == 2:
 				m.Weight = rapid.SampledFrom([]int{50, 100, 200}).Draw(t, "weight")
 				if w, in := before[id]; in {
@@ -71,12 +82,18 @@ func TestRampProperties(t *testing.T) {
 				if to > 100 || to == 0 || to < RampQueued {
 					t.Fatalf("%s at %d %%", id, to)
 				}
-				m.Gained = pace.Gained[id]
-				if m.Percent = to; m.Out || to < 0 {
+				if pace.Out[id] != out[id] || out[id] && to != policy.start() {
+					t.Fatalf("%s is %v, out: %v, want %v, at %d %%", id, m.State, pace.Out[id], out[id], to)
+				}
+				m.Gained, m.Out, m.Returns = pace.Gained[id], pace.Out[id], pace.Returns[id]
+				if m.Percent = to; out[id] || to < 0 {
 					continue
 				}
 				after[id] = float64(m.Weight * to)
 				if rise := after[id] - before[id]; rise > 0 && len(before) > 0 {
+					if m.State != Ready {
+						t.Fatalf("%s is %v, and rises from %v to %v", id, m.State, before[id], after[id])
+					}
 					raised++
 					if least = rise <= float64(m.Weight); rise > float64(m.Weight*policy.step()) {
 						t.Fatalf("%s rises from %v to %v at once", id, before[id], after[id])
@@ -110,7 +127,7 @@ func TestRampProperties(t *testing.T) {
 			}
 			pace := ramp.Step(now, list)
 			for id, m := range members {
-				whole = whole && (m.Out || pace.Percents[id] == 100)
+				whole = whole && (m.State != Ready || pace.Percents[id] == 100)
 			}
 			if whole != (pace.Next == 0) {
 				t.Fatalf("all are whole: %v, next step at %v", whole, pace.Next)

@@ -27,7 +27,7 @@ func newClimbers(t testing.TB, n int, policy RampPolicy) *climbers {
 }
 
 func rampMember(id string, weight, percent int) RampMember {
-	return RampMember{Boot: Boot{ID: id}, Weight: weight, Percent: percent}
+	return RampMember{Boot: Boot{ID: id}, Weight: weight, Percent: percent, State: Ready}
 }
 
 func (c *climbers) join(ids ...string) *climbers {
@@ -54,6 +54,7 @@ func (c *climbers) step(d time.Duration) *climbers {
 	for i := range c.members {
 		c.members[i].Percent = c.pace.Percents[c.members[i].ID]
 		c.members[i].Gained = c.pace.Gained[c.members[i].ID]
+		c.members[i].Out = c.pace.Out[c.members[i].ID]
 		c.members[i].Returns = c.pace.Returns[c.members[i].ID]
 	}
 	return c
@@ -79,7 +80,7 @@ func (c *climbers) is(id string, percent int) *climbers {
 func (c *climbers) share(id string) float64 {
 	sum, own := 0.0, 0.0
 	for _, m := range c.members {
-		if m.Out || m.Percent < 0 {
+		if !m.State.MayTakeNew() || m.Percent < 0 {
 			continue
 		}
 		w := float64(m.Weight * m.Percent)
@@ -106,19 +107,6 @@ func TestRampInTenSteps(t *testing.T) {
 	if c.pace.Next != 0 || c.now != 54*time.Second {
 		t.Errorf("at %v whole, and the next step is told for %v", c.now, c.pace.Next)
 	}
-}
-
-// What comes back from where it took nothing new begins again; what was only
-// suspect never left. Failure of others changes nobody's part.
-func TestWhoReturnsRampsAgain(t *testing.T) {
-	t.Parallel()
-	c := newClimbers(t, 20, DefaultRampPolicy())
-	c.member("old3").Out = true // down, drained, cordoned
-	c.step(time.Second).is("old3", 10).seconds(300).is("old3", 10).is("old4", 100)
-	c.member("old3").Out = false
-	c.step(time.Second).is("old3", 10).seconds(6).is("old3", 20).seconds(60).is("old3", 100)
-	c.member("old3").Incarnation, c.member("old3").Percent = "next", RampQueued
-	c.step(time.Second).is("old3", 10)
 }
 
 // The first instances of a pool join whole, and so does whoever is left when all
@@ -319,7 +307,7 @@ func TestR06ReadinessAloneBringsSessions(t *testing.T) {
 		var members []RampMember
 		for i := range list {
 			members = append(members, RampMember{
-				Boot: Boot{list[i].ID, list[i].Incarnation}, Weight: list[i].Weight, Percent: list[i].RampPercent, Out: list[i].State == Warming,
+				Boot: Boot{list[i].ID, list[i].Incarnation}, Weight: list[i].Weight, Percent: list[i].RampPercent, State: list[i].State,
 			})
 		}
 		for id, percent := range ramp.Step(now, members).Percents {
@@ -341,55 +329,5 @@ func TestR06ReadinessAloneBringsSessions(t *testing.T) {
 	}
 	if taken == 0 || next.Version() != s.Version()+1 || next.Ring() != s.Ring() {
 		t.Errorf("%d of 5000 new sessions, version %d after %d", taken, next.Version(), s.Version())
-	}
-}
-
-// Who took new sessions before and has yet to be let in again is known as that, also
-// to the next holder of the lease, until it is let in; a boot that is new is not.
-func TestRampTellsWhoReturns(t *testing.T) {
-	t.Parallel()
-	policy := DefaultRampPolicy()
-	policy.MaxChurn = 1 // so that they wait
-	c := newClimbers(t, 3, policy)
-	c.join("new")
-	c.member("new").Out = true // warming
-	c.member("old0").Out = true
-	c.step(time.Second)
-	c.member("new").Out, c.member("old0").Out = false, false
-	c.member("old1").Weight = 0
-	c.step(time.Second)
-	c.member("old1").Weight = 100
-	c.step(0)
-	want := func(id string, returns bool) {
-		t.Helper()
-		if got := c.pace.Returns[id]; got != returns {
-			t.Errorf("at %v: %s at %d %% returns: %v, want %v", c.now, id, c.pace.Percents[id], got, returns)
-		}
-	}
-	check := func() {
-		t.Helper()
-		for _, id := range []string{"old0", "old1", "new"} {
-			if waits := c.pace.Percents[id] <= 0; waits {
-				want(id, id != "new")
-			} else {
-				want(id, false)
-			}
-		}
-	}
-	check()
-	c.ramp = NewRamp(policy) // another holder
-	waited := map[string]bool{}
-	for range 600 {
-		c.step(time.Second)
-		check()
-		for id, percent := range c.pace.Percents {
-			waited[id] = waited[id] || percent <= 0
-		}
-	}
-	if !waited["old0"] && !waited["old1"] {
-		t.Fatalf("nobody waited: %v", waited)
-	}
-	for _, id := range []string{"old0", "old1", "new"} {
-		want(id, false)
 	}
 }

@@ -51,6 +51,11 @@ func (s State) MayServeBound() bool {
 // MayTakeNew reports whether sessions may be placed on the instance.
 func (s State) MayTakeNew() bool { return s == Ready }
 
+// MustRamp reports whether the instance begins anew with a ramp when it takes new
+// sessions again. Who is suspect for a moment does not: its caches are as warm as
+// before.
+func (s State) MustRamp() bool { return s != Ready && s != Suspect }
+
 // MayServeInPanic reports whether the instance is worth a try when nobody is
 // eligible: it may be alive, and neither an operator nor a drain holds it back.
 func (s State) MayServeInPanic() bool { return s == Ready || s == Suspect || s == Down }

@@ -347,8 +347,12 @@ func routingInstance(in *statestore.Instance) routing.Instance {
 }
 
 // rampPercent is the part of its weight that an instance has in force. A weight that was
-// raised since the holder of the health lease looked is for its ramp to bring in force.
+// raised since the holder of the health lease looked is for its ramp to bring in force,
+// and so is all of one that takes new sessions again.
 func rampPercent(in *statestore.Instance) int {
+	if in.Out && routingState(in).MayTakeNew() {
+		return routing.RampQueued
+	}
 	if weight := in.EffectiveWeight(); weight != in.Weighed && in.Weighed > 0 && weight > 0 {
 		return routing.Reweigh(cmp.Or(in.RampPercent, 100), in.Weighed, weight)
 	}

@@ -49,9 +49,9 @@ func TestInstancesThatAreGivenBackRamp(t *testing.T) {
 		}
 		return ready > 20
 	})
-	if a := b.call("GET", "/v1/ring", "").want(200); !strings.Contains(string(a.body), `"ramp_percent":10`) {
-		t.Errorf("nobody ramps: %s", a.body)
-	}
+	eventually(t, "they ramp", func() bool {
+		return strings.Contains(string(b.call("GET", "/v1/ring", "").want(200).body), `"ramp_percent":10`)
+	})
 }
 
 // A weight that an operator, or a worker, raises is a join of the difference: at no

@@ -291,8 +291,8 @@ func (w *warden) pace(view *statestore.FleetView, policies map[string]*poolPolic
 		after := *in
 		after.Verdict = verdicts[in.Owner()]
 		members[in.Pool] = append(members[in.Pool], routing.RampMember{
-			Boot: bootOf(in.Owner()), Weight: in.EffectiveWeight(), Percent: rampPercent(in),
-			Out: !takesNew(&after), Gained: in.Gained, Returns: in.Returns,
+			Boot: bootOf(in.Owner()), Weight: in.EffectiveWeight(), Percent: rampPercent(in), State: routingState(&after),
+			Gained: in.Gained, Out: in.Out, Returns: in.Returns,
 		})
 	}
 	now := w.now()
@@ -307,16 +307,10 @@ func (w *warden) pace(view *statestore.FleetView, policies map[string]*poolPolic
 		for _, m := range list {
 			who := statestore.Owner{Instance: m.ID, Incarnation: m.Incarnation}
 			v := withPace(verdicts[who], step.Percents[m.ID], step.Gained[m.ID])
-			v.Returns, v.Weighed = step.Returns[m.ID], m.Weight
+			v.Out, v.Returns, v.Weighed = step.Out[m.ID], step.Returns[m.ID], m.Weight
 			verdicts[who] = v
 		}
 	}
-}
-
-// takesNew reports whether new sessions may be placed on an instance for long: a
-// suspect that comes back had them a moment ago, and begins no ramp.
-func takesNew(in *statestore.Instance) bool {
-	return in.Lifecycle == statestore.Ready && in.Health != statestore.Down
 }
 
 // publish writes the verdicts that differ from what is stored.

@@ -51,6 +51,7 @@ func (r *registryStore) SetVerdicts(_ context.Context, _ statestore.Lease, verdi
 		}
 	}
 	r.view.Version++
+	r.view.Members++
 	return nil
 }
 

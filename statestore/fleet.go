@@ -56,6 +56,9 @@ type Verdict struct {
 	RampPercent int `json:"ramp_percent,omitempty"`
 	// Weighed is the weight that RampPercent is of; 0 if that is not known.
 	Weighed int `json:"weighed,omitempty"`
+	// Out says that it took no new sessions when it was judged, and has to be let in
+	// before it does again: RampPercent is then what it will begin with.
+	Out bool `json:"out,omitempty"`
 	// Returns says that it took new sessions before, and has yet to be let in again.
 	Returns bool `json:"returns,omitempty"`
 	// Gained is what it was given of the key space by joining lately, in millionths:

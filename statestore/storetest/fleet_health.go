@@ -47,6 +47,7 @@ func fleetVerdicts(w *world) {
 		{Breaker: statestore.BreakerTrial, Trial: 7, TrialTo: "process 1", Openings: 2},
 		{Breaker: statestore.BreakerSaturated, Trial: 7},
 		{Health: statestore.Down, RampPercent: -1},
+		{Health: statestore.Down, RampPercent: 10, Out: true},
 		{Health: statestore.Suspect, Flaps: 3},
 		{Flaps: 3, RampPercent: 10, Gained: 9_000},
 		{RampPercent: 20, Gained: 20_000},

@@ -60,6 +60,7 @@ func (e *engine) observe() (changed bool) {
 			changed = e.breaker(in) || changed
 		}
 	}
+	e.rampDirty = e.rampDirty || changed // who takes new sessions again has to be let in first
 	return e.raise() || changed
 }
 
@@ -118,8 +119,7 @@ func (e *engine) raise() (changed bool) {
 	for _, in := range e.fleet {
 		if in.state != routing.Drained {
 			members = append(members, routing.RampMember{
-				Boot: in.bootID(), Weight: in.weight, Percent: in.health.percent,
-				Out: !in.state.MayTakeNew() && in.state != routing.Suspect,
+				Boot: in.bootID(), Weight: in.weight, Percent: in.health.percent, State: in.state,
 			})
 		}
 	}
