@@ -76,7 +76,8 @@ const (
 //     It lets go of a binding older than MinStick when the owner's breaker is
 //     not closed, and of one older than MaxAge when the owner is over its
 //     bound, if the walk has an eligible instance under its bound: breaker.
-//     For load alone, few leave at a time (see shedSpell).
+//     For load alone, few leave at a time (see shedSpell), and their walk goes
+//     on from the owner (see shedTo).
 //  2. Any other live binding goes to the walk's first eligible instance:
 //     replaced when only the incarnation differs, otherwise failover.
 //  3. Without a live binding the walk's first eligible instance under its
@@ -213,7 +214,7 @@ func (s *Snapshot) choose(stands standing, owner int, req *Request, rec *Record)
 			to, reason = owner, ReasonBound
 		}
 	case shed:
-		if to, reason = s.shedTo(hash, roomy), ReasonBreaker; to < 0 {
+		if to, reason = s.shedTo(hash, owner, roomy), ReasonBreaker; to < 0 {
 			to, reason = owner, ReasonBound
 		}
 	case replaced:

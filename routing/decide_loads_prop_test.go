@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -28,11 +29,13 @@ func heldBinding(t *rapid.T, policy *Policy, list []Instance) (Request, Record) 
 	return req, rec
 }
 
-// loadTable gives the owner that load, and the others a little.
+// loadTable gives the owner that load, and the others a little, or a few of them so
+// much that they are over their bound too.
 func loadTable(t *rapid.T, list []Instance, owner string, load int) Loads {
 	table := Loads{Version: 8, LoadVersion: 8, ByInstance: map[string]Load{}}
 	for i := range list {
-		table.ByInstance[list[i].ID] = Load{Running: rapid.IntRange(0, 9).Draw(t, "others' load")}
+		other := rapid.OneOf(rapid.IntRange(0, 9), rapid.IntRange(0, 9), rapid.IntRange(0, 9), rapid.IntRange(100, 20_000))
+		table.ByInstance[list[i].ID] = Load{Running: other.Draw(t, "others' load")}
 	}
 	table.ByInstance[owner] = Load{Running: load}
 	return table
@@ -43,7 +46,7 @@ func loadTable(t *rapid.T, list []Instance, owner string, load int) Loads {
 // under the bound, or stays too.
 func TestOtherLoadsMoveNoLiveBinding(t *testing.T) {
 	t.Parallel()
-	var drawn, over, mayLeave, left int
+	var drawn, over, othersOver, mayLeave, left int
 	rapid.Check(t, func(t *rapid.T) {
 		list := readyFleet(rapid.IntRange(2, 12).Draw(t, "instances"))
 		for i := range list {
@@ -71,6 +74,9 @@ func TestOtherLoadsMoveNoLiveBinding(t *testing.T) {
 		if s.OverBound(rec.Owner) {
 			over++
 		}
+		if slices.ContainsFunc(list, func(in Instance) bool { return in.ID != rec.Owner && s.Eligible(in.ID) && s.OverBound(in.ID) }) {
+			othersOver++
+		}
 		if !aged || !s.OverBound(rec.Owner) {
 			if !sameDecision(d, idle) {
 				t.Fatalf("loads alone moved a binding of %v: %+v became %+v", rec.BoundFor, idle, d)
@@ -90,8 +96,8 @@ func TestOtherLoadsMoveNoLiveBinding(t *testing.T) {
 			left++
 		}
 	})
-	t.Logf("of %d owners %d were over their bound; of %d old bindings %d left", drawn, over, mayLeave, left)
-	if drawn >= 100 && (2*over < drawn || 20*mayLeave < drawn || left == 0) {
-		t.Errorf("the draws show too little: of %d owners %d over their bound, of %d old bindings %d left", drawn, over, mayLeave, left)
+	t.Logf("of %d owners %d were over their bound, beside %d others; of %d old bindings %d left", drawn, over, othersOver, mayLeave, left)
+	if drawn >= 100 && (4*over < drawn || 10*othersOver < drawn || 25*mayLeave < drawn || left == 0) {
+		t.Errorf("the draws show too little: of %d owners %d over their bound, beside %d others, of %d old bindings %d left", drawn, over, othersOver, mayLeave, left)
 	}
 }

@@ -99,8 +99,9 @@ type facts struct {
 	session, live        bool
 	holds                bool // rule 1 without its exception
 	onlyIncarnation      bool
-	letsGo               bool
+	letsGo, fails        bool     // by its exception; because the owner fails rather than by its load
 	eligible, roomy      []string // in the order of the walk
+	roomyPast            []string // in the order of the walk as it goes on from the owner
 	alive                []string // for panic
 	owner                *Instance
 	least, lighterOfPair string
@@ -149,6 +150,7 @@ func (w world) facts(fleet fleetFacts) facts {
 		f.onlyIncarnation = mayServe && admitted("owner") && !same
 		f.letsGo = w.age > tablePolicy.MinStick && in.Breaker != BreakerClosed && !trial(in) ||
 			w.age > tablePolicy.MaxAge && fleet.over["owner"]
+		f.fails = w.age > tablePolicy.MinStick && (in.Breaker == BreakerOpen || in.Breaker == BreakerTrial) && !trial(in)
 	}
 	for _, id := range tableWalk(w, false) {
 		in := fleet.byID[id]
@@ -166,11 +168,27 @@ func (w world) facts(fleet fleetFacts) facts {
 			f.roomy = append(f.roomy, id)
 		}
 	}
+	f.roomyPast = pastOwner(tableWalk(w, false), f.roomy)
 	if len(f.eligible) > 0 {
 		f.least = lightest(fleet, slices.Sorted(slices.Values(f.eligible)))
 		f.lighterOfPair = f.pickOfTwo(fleet)
 	}
 	return f
+}
+
+// pastOwner has those of a list that a walk comes to past the owner ahead of the rest.
+func pastOwner(walk, list []string) []string {
+	owner := slices.Index(walk, "owner")
+	ahead := func(id string) bool { return slices.Index(walk, id) < owner }
+	var past, rest []string
+	for _, id := range list {
+		if ahead(id) {
+			rest = append(rest, id)
+		} else {
+			past = append(past, id)
+		}
+	}
+	return append(past, rest...)
 }
 
 func lightest(fleet fleetFacts, ids []string) string {
@@ -209,8 +227,10 @@ var tableRules = []rule{
 		func(*facts) (string, Reason) { return "owner", ReasonBound }},
 	{"1 bound, nowhere to go", func(f *facts) bool { return f.holds && f.letsGo && len(f.roomy) == 0 },
 		func(*facts) (string, Reason) { return "owner", ReasonBound }},
-	{"1 breaker", func(f *facts) bool { return f.holds && f.letsGo && len(f.roomy) > 0 },
+	{"1 breaker, failing", func(f *facts) bool { return f.holds && f.letsGo && f.fails && len(f.roomy) > 0 },
 		func(f *facts) (string, Reason) { return first(f.roomy, ReasonBreaker) }},
+	{"1 breaker, load", func(f *facts) bool { return f.holds && f.letsGo && !f.fails && len(f.roomy) > 0 },
+		func(f *facts) (string, Reason) { return first(f.roomyPast, ReasonBreaker) }},
 	{"2 replaced", func(f *facts) bool { return f.onlyIncarnation && len(f.eligible) > 0 },
 		func(f *facts) (string, Reason) { return first(f.eligible, ReasonReplaced) }},
 	{"2 failover", func(f *facts) bool { return f.live && !f.holds && !f.onlyIncarnation && len(f.eligible) > 0 },

@@ -18,8 +18,9 @@ const (
 	shedSpell = 15 * time.Second
 
 	// shedFreely is how many requests' worth an instance may lose in a spell
-	// whatever its part: so few flood nobody.
-	shedFreely = 16
+	// whatever its part: so few flood nobody. It is far below what most instances
+	// run at once, or one that chance filled would lose nearly all it has.
+	shedFreely = 4
 
 	// saturatedPart takes an instance from 95 % of what it can hold to below
 	// 80 %. It counts in full from this many times MinStick on.
@@ -41,29 +42,34 @@ func (s *Snapshot) shedsAged(owner int, hash uint64, age time.Duration) bool {
 }
 
 // shedsSaturated reports whether a binding older than MinStick leaves a
-// saturated owner.
+// saturated owner. Over its bound too, half of its surplus is more than it can
+// serve for long, whatever the ages, and its queue grows until that has left.
 func (s *Snapshot) shedsSaturated(owner int, hash uint64, age time.Duration) bool {
 	stick, part := s.policy.MinStick, uint64(saturatedPart)
 	if stick > age/saturatedAges {
 		part = mulDiv(part, uint64(age/saturatedAges), uint64(stick))
 	}
+	if s.over.has(owner) {
+		part = max(part, s.surplus(owner)/2)
+	}
 	return lot(hash, age, stick) < max(part, s.freely(owner))
 }
 
 // shedTo is where a binding goes that its owner sheds: to the first of the walk
-// that has no more than its fair share, else to the first under its bound. Under
-// the bound alone a session would go back to the instance that its walk begins
-// with, which it was shed from before, as soon as that one is under it again.
-func (s *Snapshot) shedTo(hash uint64, roomy bitset) int {
+// that has no more than its fair share, else to the first under its bound. The walk
+// goes on from the owner and comes to those ahead of it last: they were passed by
+// before, and sessions whose walks begin alike would all come back to them at once,
+// from wherever they went, as soon as the load table calls them calm.
+func (s *Snapshot) shedTo(hash uint64, owner int, roomy bitset) int {
 	var room [16]uint64
 	calm := append(bitset(room[:0]), roomy...)
 	for w := range calm {
 		calm[w] &= s.calm[w]
 	}
-	if to := s.ring.first(hash, calm); to >= 0 {
+	if to := s.ring.firstPast(hash, owner, calm); to >= 0 {
 		return to
 	}
-	return s.ring.first(hash, roomy)
+	return s.ring.firstPast(hash, owner, roomy)
 }
 
 // surplus is the part of an instance's load that lies above its fair share of

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -259,6 +260,37 @@ func TestShedPrefersTheCalm(t *testing.T) {
 	}
 	if d := Decide(s, Request{Key: key, Exclude: []string{"i1", "i2", "i3"}}, rec); d.Instance.ID != "i0" || d.Reason != ReasonBound {
 		t.Errorf("with nowhere to go: %+v", d)
+	}
+}
+
+// Sessions whose walks begin alike, and that are elsewhere by then, do not all come
+// back to that one because it is calm: their walks go on from where they are.
+func TestShedGoesOnAlongTheWalk(t *testing.T) {
+	t.Parallel()
+	list := loaded(0, 400, 0, 0, 0, 0)
+	list[1].Breaker = BreakerSaturated
+	s := pool(t, list)
+	targets := map[string]int{}
+	for i := range 4000 {
+		key := fmt.Sprintf("session-%d", i)
+		walk := walkIDs(s.Ring(), key)
+		if walk[0] != "i0" {
+			continue
+		}
+		rec := bind(s.Lookup("i1"))
+		rec.BoundFor = time.Hour
+		d := Decide(s, Request{Key: key}, rec)
+		if d.Instance.ID == "i1" {
+			continue
+		}
+		targets[d.Instance.ID]++
+		at := slices.Index(walk, "i1")
+		if want := walk[(at+1)%len(walk)]; d.Instance.ID != want {
+			t.Fatalf("%s leaves i1 for %s, and its walk is %v", key, d.Instance.ID, walk)
+		}
+	}
+	if len(targets) != 5 || targets["i0"] > targets["i2"] {
+		t.Errorf("they go to %v: want all others, and no more to the one they all begin with", targets)
 	}
 }
 

@@ -101,6 +101,24 @@ func (r *Ring) search(hash uint64, in bitset) int {
 	return -1
 }
 
+// firstPast is the first member in the set of a hash's walk once a member was met,
+// else of those ahead of it; -1 if there is none.
+func (r *Ring) firstPast(hash uint64, member int, in bitset) int {
+	ahead, past := -1, false
+	w := r.WalkHash(hash)
+	for i, ok := w.Next(); ok; i, ok = w.Next() {
+		switch {
+		case i == member:
+			past = true
+		case in.has(i) && past:
+			return i
+		case in.has(i) && ahead < 0:
+			ahead = i
+		}
+	}
+	return ahead
+}
+
 // Walk yields the members of a ring in the order of one key, each that has
 // points exactly once. Use it by address once it has begun.
 type Walk struct {

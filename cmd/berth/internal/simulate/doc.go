@@ -65,5 +65,5 @@
 //   - an instance that joins takes no session with affinity, and reaches its share of new ones: TestAddMovesNobody, TestR39NewcomersGetTheirShare
 //   - the death of one moves its sessions and no others: TestKillMovesItsSessionsOnly
 //   - a hot set of sessions does not stay on one instance, where the policy lets go (max age) and the
-//     pool has room, as it has by default: TestR43HotSessionsSpread
+//     pool has room, as it has by default: TestR43HotSessionsSpread; nor does it come back to it later: TestHotSessionsMakeNoSecondWave
 package simulate
