@@ -39,11 +39,12 @@ type PoolPolicy struct {
 	OnShortfall      string `json:"on_shortfall,omitempty" enum:"refuse,accept" doc:"whether a write that does not reach it in time is refused (503 not_durable)"`
 }
 
-// BoundPolicy is the bound on an instance's load; see routing.Bound.
+// BoundPolicy is the bound on an instance's load; see routing.Bound. Members that
+// are absent keep their defaults.
 type BoundPolicy struct {
-	Percent int `json:"percent" minimum:"100" maximum:"10000"`
-	Gap     int `json:"gap" minimum:"0"`
-	Noise   int `json:"noise" minimum:"0" maximum:"1000"`
+	Percent int  `json:"percent,omitempty" minimum:"100" maximum:"10000" doc:"of the fair share; 10000 is as good as none"`
+	Gap     *int `json:"gap,omitempty" minimum:"0" maximum:"1000000" doc:"requests above the fair share that are too few to matter"`
+	Noise   *int `json:"noise,omitempty" minimum:"0" maximum:"1000" doc:"multiples of the root of the fair share that are chance"`
 }
 
 // RebalancePolicy is when a pool is rebalanced unasked: never, without one.
@@ -146,9 +147,6 @@ func parsePolicy(doc []byte) (*poolPolicy, error) {
 
 func (p *poolPolicy) applyRouting() {
 	r := &p.routing
-	if b := p.Bound; b != nil {
-		r.Bound = routing.Bound{Percent: b.Percent, Gap: b.Gap, Noise: b.Noise}
-	}
 	if g := p.Ring; g != nil {
 		if g.Points > 0 {
 			r.Ring.Points = g.Points
@@ -161,7 +159,16 @@ func (p *poolPolicy) applyRouting() {
 	r.MinStick = orSomeMillis(p.MinStickMS, r.MinStick)
 	r.MaxAge = orMillis(p.MaxAgeMS, r.MaxAge)
 	r.Panic, r.Shed = p.Panic, p.Shed
+	r.Bound = p.Bound.over(r.Bound)
 	r.Breaker, r.Probe, r.Ramp = p.Breaker.over(r.Breaker), p.Probe.over(r.Probe), p.Ramp.over(r.Ramp)
+}
+
+// over lays what is set over the defaults.
+func (b *BoundPolicy) over(p routing.Bound) routing.Bound {
+	if b == nil {
+		return p
+	}
+	return routing.Bound{Percent: cmp.Or(b.Percent, p.Percent), Gap: orNumber(b.Gap, p.Gap), Noise: orNumber(b.Noise, p.Noise)}
 }
 
 // over lays what is set over the defaults.

@@ -20,7 +20,7 @@ import (
 //	pools:
 //	  default: {affinity_idle_ms: 600000, ramp: {over_ms: 30000}}
 //
-// Unknown members, values out of range, policies that contradict themselves and models
+// Unknown members, members without a value, values out of range, policies that contradict themselves and models
 // that two pools list are refused with the pool's name.
 func LoadPolicies(path string) (map[string]PoolPolicy, error) {
 	text, err := os.ReadFile(path)
@@ -37,7 +37,7 @@ func LoadPolicies(path string) (map[string]PoolPolicy, error) {
 		if _, twice := out[name]; twice {
 			return nil, fmt.Errorf("policies %s: line %d: pool %s stands there twice", path, pools[i].Line, name)
 		}
-		p, err := readPolicy(name, pools[i+1])
+		p, err := poolPolicyOf(pools[i], pools[i+1])
 		if err != nil {
 			return nil, fmt.Errorf("policies %s: pool %s: %w", path, name, err)
 		}
@@ -93,21 +93,33 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// readPolicy checks one pool of a file.
-func readPolicy(name string, node *yaml.Node) (p PoolPolicy, err error) {
-	if err := statestore.ValidateName("pool", name); err != nil {
+// poolPolicyOf checks one pool of a file.
+func poolPolicyOf(name, node *yaml.Node) (p PoolPolicy, err error) {
+	if err := statestore.ValidateName("pool", name.Value); err != nil {
 		return p, fmt.Errorf("line %d: %s", node.Line, reason(err, statestore.ErrInvalid))
 	}
+	if isNull(resolved(node)) {
+		return p, fmt.Errorf("line %d: it has no value: want the members of a policy, or {} for the defaults", name.Line)
+	}
+	return ReadPolicy(node)
+}
+
+// isNull reports a value that is not there, or is said to be none.
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// ReadPolicy reads one policy from a file, by the rules of the call that puts one.
+// Errors name lines. The file may be JSON, which is YAML.
+func ReadPolicy(node *yaml.Node) (p PoolPolicy, err error) {
 	node = resolved(node)
-	if node.Kind != yaml.MappingNode && node.Tag != "!!null" {
+	if node.Kind != yaml.MappingNode {
 		return p, fmt.Errorf("line %d: want the members of a policy", node.Line)
 	}
-	var members map[string]any
+	members := map[string]any{}
 	if err := node.Decode(&members); err != nil {
 		return p, err //nolint:wrapcheck // it names the line
 	}
-	if members == nil {
-		members = map[string]any{} // all defaults
+	if line, name := withoutValue(node, ""); line > 0 {
+		return p, fmt.Errorf("line %d: %s has no value", line, name)
 	}
 	doc, err := json.Marshal(members)
 	if err != nil {
@@ -117,7 +129,6 @@ func readPolicy(name string, node *yaml.Node) (p PoolPolicy, err error) {
 	if err := json.Unmarshal(doc, &value); err != nil {
 		return p, fmt.Errorf("line %d: %w", node.Line, typed(err))
 	}
-	// The rules of the call that puts one policy.
 	var wrong []FieldErrors
 	for _, err := range huma.NewModelValidator().Validate(reflect.TypeFor[PoolPolicy](), value) {
 		var d huma.ErrorDetailer
@@ -140,6 +151,27 @@ func readPolicy(name string, node *yaml.Node) (p PoolPolicy, err error) {
 		err = inFile(node, refused.Errors)
 	}
 	return p, err
+}
+
+// withoutValue finds a member that has none, which a decoder takes for absent; line 0
+// for no such. An anchor is looked at where it stands.
+func withoutValue(n *yaml.Node, path string) (line int, at string) {
+	for i, in := range n.Content {
+		name := path
+		if n.Kind == yaml.MappingNode {
+			if i%2 == 0 {
+				continue // it is a name
+			}
+			name = strings.TrimPrefix(path+"."+n.Content[i-1].Value, ".")
+		}
+		if isNull(in) {
+			return in.Line, name
+		}
+		if line, at = withoutValue(in, name); line > 0 {
+			return line, at
+		}
+	}
+	return 0, ""
 }
 
 // inFile says what is wrong with a policy, and on which lines.

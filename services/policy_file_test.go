@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -69,6 +70,11 @@ func TestPolicyFilesThatMakeNoSense(t *testing.T) {
 		"pools: {a: {}}\npools: {b: {}}":   `line 2: member "pools" stands there twice`,
 		"pools: {a: {}, a: {}}":            "line 1: pool a stands there twice",
 		"pools: {a: 3}":                    "pool a: line 1: want the members of a policy",
+		"pools:\n  a: {}\n  default:\n":    "pool default: line 3: it has no value: want the members of a policy, or {} for the defaults",
+		"pools:\n  a:\n    ramp:\n":        "pool a: line 3: ramp has no value",
+		"pools: {a: {max_age_ms: ~}}":      "pool a: line 1: max_age_ms has no value",
+		"pools: {a: {models: [x, null]}}":  "pool a: line 1: models has no value",
+		"pools: {a: &n , b: *n}":           "pool a: line 1: it has no value",
 		"pools: {a: {max_age: 1}}":         `pool a: line 1: unknown member "max_age"`,
 		"pools:\n  a:\n    max_age_ms: -1": "pool a: line 3: max_age_ms: expected number >= 0",
 		"pools:\n  a:\n    ramp:\n      steps: 0":                     "pool a: line 4: ramp.steps: expected number >= 1",
@@ -97,9 +103,27 @@ func TestPolicyFilesThatMakeNoSense(t *testing.T) {
 	if _, err := services.LoadPolicies(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that is not there is read")
 	}
-	if p, err := policyFile(t, "pools:\n  a: &a {shed: true}\n  b: *a\n  c: {<<: *a, panic: true}\n  d:\n"); err != nil || !p["b"].Shed || !p["c"].Shed || !p["c"].Panic {
+	if p, err := policyFile(t, "pools:\n  a: &a {shed: true}\n  b: *a\n  c: {<<: *a, panic: true}\n  d: {}\n"); err != nil || !p["b"].Shed || !p["c"].Shed || !p["c"].Panic {
 		t.Errorf("anchors: %+v, %v", p, err)
 	}
+}
+
+// A member of a bound may be set alone, in a call and in a file.
+func TestABoundInPartIsTaken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, body := range []string{`{"bound":{"percent":130}}`, `{"bound":{"gap":0}}`, `{"bound":{}}`} {
+		b.call("PUT", "/v1/pools/a/policy", body).want(200)
+		file, err := policyFile(t, `{"pools":{"a":`+body+`}}`)
+		if err != nil {
+			t.Fatalf("%s in a file: %v", body, err)
+		}
+		text, err := json.Marshal(file["a"])
+		if a := b.call("GET", "/v1/pools/a/policy", "").want(200); err != nil || string(text) != body || !strings.Contains(string(a.body), body) {
+			t.Errorf("%s is kept as %s, and in a file as %s, %v", body, a.body, text, err)
+		}
+	}
+	b.call("PUT", "/v1/pools/a/policy", `{"bound":{"percent":0}}`).refused(422, "invalid")
 }
 
 // What the embedded store can never give is refused where it is asked for; writes that

@@ -17,3 +17,22 @@ func TestNoMinStickIsNoDefault(t *testing.T) {
 		}
 	}
 }
+
+// A bound may be said in part, as every other member; what is absent keeps its default.
+func TestABoundInPart(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]routing.Bound{
+		`{"bound":{}}`:                                {Percent: 125, Gap: 2, Noise: 3},
+		`{"bound":{"percent":130}}`:                   {Percent: 130, Gap: 2, Noise: 3},
+		`{"bound":{"gap":0}}`:                         {Percent: 125, Gap: 0, Noise: 3},
+		`{"bound":{"noise":0}}`:                       {Percent: 125, Gap: 2, Noise: 0},
+		`{"bound":{"percent":130,"gap":5,"noise":0}}`: {Percent: 130, Gap: 5, Noise: 0},
+	} {
+		p, err := parsePolicy([]byte(doc))
+		if err != nil {
+			t.Errorf("%s: %v", doc, err)
+		} else if p.routing.Bound != want {
+			t.Errorf("%s: %+v, want %+v", doc, p.routing.Bound, want)
+		}
+	}
+}

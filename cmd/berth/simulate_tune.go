@@ -37,7 +37,8 @@ func (c *simulateCmd) tune(ctx context.Context, std *streams, input *simulation)
 		policy.Ring = new(services.RingPolicy)
 	}
 	policy.Ring.Points, policy.MaxAgeMS = points, r.Policy.MaxAge.Milliseconds()
-	policy.Bound = &services.BoundPolicy{Percent: r.Policy.Bound.Percent, Gap: r.Policy.Bound.Gap, Noise: r.Policy.Bound.Noise}
+	bound := r.Policy.Bound
+	policy.Bound = &services.BoundPolicy{Percent: bound.Percent, Gap: &bound.Gap, Noise: &bound.Noise}
 	if policy.Ramp == nil {
 		policy.Ramp = new(services.RampPolicy)
 	}
