@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"berth/cmd/berth/internal/progress"
@@ -15,7 +16,7 @@ import (
 
 // simulateCmd answers "what if", offline and in virtual time.
 type simulateCmd struct {
-	Scenario  string           `type:"existingfile" help:"Scenario file (YAML); flags win over it."`
+	Scenario  string           `type:"existingfile" help:"Scenario file (YAML), of which an example stands above; flags win over it."`
 	Trace     string           `type:"existingfile" help:"Play this trace (JSON lines, gzip allowed). Without it, --sessions or --from, the embedded one is played."`
 	Sessions  *simulate.Count  `help:"Play a synthetic population of so many sessions, like 1e6."`
 	Instances *simulate.Count  `help:"Instances at the start, i1, i2, …; default 100, and 8 for a trace."`
@@ -51,10 +52,18 @@ type simulateCmd struct {
 
 	Check string `placeholder:"JOB" help:"Print what was predicted for a drain that was really made, when it began, beside what it did; needs --from. Nothing else is played."`
 
-	Tune    bool   `help:"Search ring points, bound, maximum age, ramp, churn and pace for the scenario, and print the policy that costs least and what each costs."`
+	Tune    bool   `help:"Search ring points, bound, maximum age, ramp, churn and pace for the scenario: print what each value costs and how sure that is, and the policy to put. It changes what costs less beyond chance, and keeps the rest."`
 	Compare bool   `help:"Play random, modulo, a plain ring and a bounded ring beside it."`
 	Plot    string `type:"path" placeholder:"FILE" help:"Draw the run into this .html or .svg file."`
 	JSON    bool   `help:"Print JSON for scripts."`
+}
+
+// Help shows a scenario file. The indent keeps its lines.
+func (c *simulateCmd) Help() string {
+	return "Plays a trace, a synthetic population or a live fleet through the code that decides in production. A scenario file says" +
+		" what the flags say, and its policy may be the document that PUT /v1/pools/{pool}/policy takes and --tune prints:\n\n    " +
+		strings.ReplaceAll(strings.TrimSpace(simulate.Example), "\n", "\n    ") +
+		"\n\nEvery key, its unit and its limits: docs/scenarios.md."
 }
 
 // Run plays the scenario and prints what it shows.

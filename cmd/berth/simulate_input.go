@@ -61,6 +61,9 @@ func (c *simulateCmd) input(ctx context.Context) (*simulation, error) {
 	if err := errors.Join(file.Apply(&s.scenario), flags.Apply(&s.scenario)); err != nil {
 		return nil, err
 	}
+	if document := file.Document(); document != nil {
+		s.policy = *document
+	}
 	if !usual {
 		return s, nil
 	}

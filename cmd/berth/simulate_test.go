@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +185,80 @@ func TestSimulateTunes(t *testing.T) {
 	}
 	if _, _, err := tuned.Policy.InForce(); err != nil || chosen != 6 || tuned.Policy.Ramp == nil || tuned.Policy.Ramp.MaxChurnPercent == nil || tuned.After > tuned.Before {
 		t.Errorf("%v: %d knobs chosen, cost %.3f before and %.3f after", err, chosen, tuned.Before, tuned.After)
+	}
+}
+
+// The policy that a search prints is the one it played, whatever form it was given in,
+// with what a search does not turn; a scenario takes it as it is printed. What a cheaper
+// value was not chosen for is said.
+func TestSimulateTakesThePolicyThatItPrints(t *testing.T) {
+	t.Parallel()
+	scenario := func(policy string) string {
+		path := filepath.Join(t.TempDir(), "scenario.yaml")
+		text := "sessions: 1000\ninstances: 5\nduration: 90s\nwarmup: 30s\nevents: ['30s:hot:5%:60%:i2']\npolicy: " + policy + "\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tt := range []struct {
+		given string
+		args  []string
+		kept  string // of the printed policy
+	}{
+		{given: `{"models": ["m"], "breaker": {"failures": 2}, "ramp": {"start_percent": 30, "steps": 4}, "ring": {"cap_percent": 110}}`, kept: `"breaker":{"failures":2}`},
+		{given: "{cap_percent: 110, slots: 131072, min_stick: 5s}", args: []string{"--affinity", "10m"}, kept: `"min_stick_ms":5000`},
+	} {
+		args := append([]string{"--tune", "--scenario", scenario(tt.given)}, tt.args...)
+		out, err := runSimulate(t, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, printed, _ := strings.Cut(out, "\nPUT /v1/pools/{pool}/policy\n")
+		printed, _, _ = strings.Cut(printed, "\n")
+		if !strings.Contains(printed, tt.kept) {
+			t.Errorf("%s became %s", tt.given, printed)
+		}
+		again, err := runSimulate(t, "--tune", "--scenario", scenario(printed))
+		if err != nil {
+			t.Fatalf("%v, of a scenario with the policy %s", err, printed)
+		}
+		costs := regexp.MustCompile(`the recommended one ([0-9.]+)`)
+		if first, second := costs.FindString(out), costs.FindString(again); first == "" || first != second || !strings.Contains(again, printed) {
+			t.Errorf("recommended: %s\n%s, and of that %s\n%s", first, out, second, again)
+		}
+		doc, err := runSimulate(t, append(args, "--json")...)
+		var tuned simulate.Tuning
+		if err := errors.Join(err, json.Unmarshal([]byte(doc), &tuned)); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range tuned.Kept {
+			if k.Why == "" || !strings.Contains(out, k.Why) {
+				t.Errorf("%s %v: %q is not in\n%s", k.Knob, k.Value, k.Why, out)
+			}
+		}
+		for _, x := range tuned.Tried {
+			if x.Doubt <= 0 || x.Needed <= 0 {
+				t.Errorf("%s %v: how sure is its cost? %+v", x.Knob, x.Value, x)
+			}
+		}
+	}
+}
+
+// The help shows the whole of a scenario file.
+func TestSimulateHelpShowsAScenario(t *testing.T) {
+	t.Parallel()
+	out, err := runSimulate(t, "-h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(simulate.Example) {
+		if !strings.Contains(out, "\n    "+line) {
+			t.Errorf("the help does not show %q:\n%s", line, out)
+		}
+	}
+	if !strings.Contains(out, "docs/scenarios.md") {
+		t.Error("the help does not name the docs")
 	}
 }
 

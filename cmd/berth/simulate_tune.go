@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"berth/cmd/berth/internal/progress"
 	"berth/cmd/berth/internal/simulate"
@@ -30,19 +31,8 @@ func (c *simulateCmd) tune(ctx context.Context, std *streams, input *simulation)
 	if err != nil {
 		return err
 	}
-	policy := input.policy
 	r := &tuned.Recommended
-	points, over, churn := r.Policy.Ring.Points, r.Policy.Ramp.Over.Milliseconds(), r.Policy.Ramp.MaxChurn
-	if policy.Ring == nil {
-		policy.Ring = new(services.RingPolicy)
-	}
-	policy.Ring.Points, policy.MaxAgeMS = points, r.Policy.MaxAge.Milliseconds()
-	bound := r.Policy.Bound
-	policy.Bound = &services.BoundPolicy{Percent: bound.Percent, Gap: &bound.Gap, Noise: &bound.Noise}
-	if policy.Ramp == nil {
-		policy.Ramp = new(services.RampPolicy)
-	}
-	policy.Ramp.OverMS, policy.Ramp.MaxChurnPercent = &over, &churn
+	policy := policyOf(input.policy, r)
 	if c.JSON {
 		return printJSON(std, struct {
 			*simulate.Tuning
@@ -59,4 +49,21 @@ func (c *simulateCmd) tune(ctx context.Context, std *streams, input *simulation)
 	}
 	_, err = fmt.Fprintf(std.out, "\nPUT /v1/pools/{pool}/policy\n%s\ndrains: \"pace\":{\"sessions_per_s\":%v}\n", doc, r.Move.SessionsPerS)
 	return err
+}
+
+// policyOf is the document that puts what a scenario was played with: a document that
+// was given to it, with everything that the scenario may have otherwise.
+func policyOf(document services.PoolPolicy, sc *simulate.Scenario) services.PoolPolicy {
+	p := sc.Policy
+	ms := func(d time.Duration) *int64 { n := d.Milliseconds(); return &n }
+	document.AffinityIdleMS, document.MinStickMS, document.MaxAgeMS = sc.Affinity.Milliseconds(), ms(p.MinStick), p.MaxAge.Milliseconds()
+	document.Bound = &services.BoundPolicy{Percent: p.Bound.Percent, Gap: &p.Bound.Gap, Noise: &p.Bound.Noise}
+	document.Ring = &services.RingPolicy{Points: p.Ring.Points, Slots: p.Ring.Slots, CapPercent: p.Ring.CapPercent}
+	ramp := services.RampPolicy{}
+	if document.Ramp != nil {
+		ramp = *document.Ramp
+	}
+	ramp.OverMS, ramp.MaxChurnPercent = ms(p.Ramp.Over), &p.Ramp.MaxChurn
+	document.Ramp = &ramp
+	return document
 }

@@ -10,16 +10,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// Example is a scenario as it is written down, which help and docs show.
+const Example = `sessions: 20000        # a synthetic population; or trace: FILE
+instances: 12
+zones: 3
+warmup: 1m
+duration: 4m
+policy: {bound: 140, max_age: 5m, ramp: 2m}
+workers: passive       # in drains: cooperative, passive or silent
+pace: 50               # sessions a second of a drain
+events:
+  - 30s:add:2
+  - 1m:kill:zone=b
+  - 2m:drain:i3
+  - 3m:hot:1%:50%:i1
+`
+
 // File is a scenario as it is written down. What is absent keeps its default.
-//
-//	sessions: 100000
-//	instances: 100
-//	zones: 3
-//	duration: 20m
-//	policy: {points: 512, bound: 125, max_age: 5m}
-//	events:
-//	  - 2m:add:4
-//	  - 5m:kill:zone=b
+// docs/scenarios.md is about its keys.
 type File struct {
 	Trace     string         `yaml:"trace"`
 	Sessions  *Count         `yaml:"sessions"`
@@ -33,24 +41,10 @@ type File struct {
 	Duration  *time.Duration `yaml:"duration"`
 	Policy    filePolicy     `yaml:"policy"`
 	Worker    fileWorker     `yaml:"worker"`
-	Pace      *float64       `yaml:"pace"`    // sessions a second of a drain
-	Workers   *Workers       `yaml:"workers"` // cooperative, passive or silent in drains
+	Pace      *float64       `yaml:"pace"` // sessions a second of a drain
+	Workers   *Workers       `yaml:"workers"`
 	Grace     *time.Duration `yaml:"in_flight_grace"`
 	Events    []string       `yaml:"events"`
-}
-
-type filePolicy struct {
-	Points     *Count         `yaml:"points"`
-	Slots      *Count         `yaml:"slots"`
-	CapPercent *Count         `yaml:"cap_percent"`
-	Bound      *Count         `yaml:"bound"` // percent; 0 is none
-	Gap        *Count         `yaml:"gap"`
-	Noise      *Count         `yaml:"noise"`
-	MinStick   *time.Duration `yaml:"min_stick"`
-	MaxAge     *time.Duration `yaml:"max_age"`
-	Affinity   *time.Duration `yaml:"affinity_idle"`
-	Ramp       *time.Duration `yaml:"ramp"`
-	MaxChurn   *Count         `yaml:"max_churn"` // percent of the key space a minute
 }
 
 type fileWorker struct {
@@ -150,20 +144,9 @@ func (f *File) Apply(s *Scenario) error {
 			s.Weights = append(s.Weights, int(w))
 		}
 	}
-	p := &f.Policy
-	set(&s.Policy.Ring.Points, (*int)(p.Points))
-	set(&s.Policy.Ring.Slots, (*int)(p.Slots))
-	set(&s.Policy.Ring.CapPercent, (*int)(p.CapPercent))
-	if p.Bound != nil {
-		s.SetBound(int(*p.Bound))
+	if err := f.Policy.apply(s); err != nil {
+		return err
 	}
-	set(&s.Policy.Bound.Gap, (*int)(p.Gap))
-	set(&s.Policy.Bound.Noise, (*int)(p.Noise))
-	set(&s.Policy.MinStick, p.MinStick)
-	set(&s.Policy.MaxAge, p.MaxAge)
-	set(&s.Affinity, p.Affinity)
-	set(&s.Policy.Ramp.Over, p.Ramp)
-	set(&s.Policy.Ramp.MaxChurn, (*int)(p.MaxChurn))
 	set(&s.Worker.MaxRunning, (*int)(f.Worker.MaxRunning))
 	set(&s.Worker.PrefillTPS, f.Worker.PrefillTPS)
 	set(&s.Worker.DecodeTPS, f.Worker.DecodeTPS)

@@ -143,6 +143,13 @@ events:
 		"duration: soon":                   "line 1",
 		"events: [10s:foo:1]":              "is not one of",
 		"policy: {points: a}":              "line 1",
+		"policy: 5":                        "line 1",
+		"policy: {pionts: 5}":              `policy: line 1: unknown member "pionts"`,
+		"policy: {points: 5, shed: true}":  `line 1: policy: "shed" cannot stand beside the short name "points"`,
+		"policy: {bound: 125, ramp: {}}":   `"ramp" cannot stand beside the short name "bound"`,
+		"policy: {bound: {}, bound: 125}":  "already defined",
+		"policy:\n  ramp:\n    steps: 0":   "policy: line 3: ramp.steps: expected number >= 1",
+		"policy: {ramp: {over_ms: ~}}":     "policy: line 1: ramp.over_ms has no value",
 		"sessions: 1\nzones: x":            "line 2",
 		"":                                 "says nothing",
 		"# nothing":                        "says nothing",
@@ -163,6 +170,37 @@ events:
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: %v, want an error that says %q", doc, err, want)
+		}
+	}
+}
+
+// A policy may be the document that the API takes, and replaces the whole of what was;
+// what it does not say has the API's defaults.
+func TestScenarioFileWithThePolicyOfTheAPI(t *testing.T) {
+	t.Parallel()
+	want := Default()
+	want.Affinity = time.Minute
+	p := &want.Policy
+	p.Ring.Points, p.Bound.Percent, p.Bound.Gap, p.MaxAge = 256, 140, 0, 5*time.Minute
+	p.Breaker.Failures, p.Breaker.Open = 0, 3*time.Second
+	p.Ramp.Over, p.Ramp.StartPercent, p.Ramp.Steps, p.Ramp.MaxChurn = 2*time.Minute, 30, 4, 0
+	for _, policy := range []string{
+		`{"affinity_idle_ms":60000,"max_age_ms":300000,"bound":{"percent":140,"gap":0},"ring":{"points":256},` +
+			`"breaker":{"failures":0,"open_ms":3000},"ramp":{"over_ms":120000,"start_percent":30,"steps":4,"max_churn_percent":0},"models":["m"]}`,
+		"\n  affinity_idle_ms: 60000\n  max_age_ms: 300000\n  bound: {percent: 140, gap: 0}\n  ring: {points: 256}\n" +
+			"  breaker: {failures: 0, open_ms: 3000}\n  ramp: {over_ms: 120000, start_percent: 30, steps: 4, max_churn_percent: 0}",
+	} {
+		f, err := ReadFile(strings.NewReader("policy: " + policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc := Default()
+		sc.Policy.MinStick = time.Hour // of a live fleet, say
+		if err := f.Apply(&sc); err != nil {
+			t.Fatal(err)
+		}
+		if sc.Policy != want.Policy || sc.Affinity != want.Affinity {
+			t.Errorf("%s: read %+v, want %+v", policy, sc.Policy, want.Policy)
 		}
 	}
 }

@@ -3,14 +3,10 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -81,6 +77,9 @@ type Tried struct {
 	Chosen     bool    `json:"chosen"`
 	Played     bool    `json:"played"` // false: no event depends on the knob, every value costs the same
 	Cost       float64 `json:"cost"`
+	Doubt      float64 `json:"cost_doubt"`  // Cost is right but for so much, with 95 %; 0 of one population: not known
+	Gain       float64 `json:"gain"`        // what it costs less than the value that the knob had
+	Needed     float64 `json:"gain_needed"` // it is chosen for more than this only
 	MaxMean    float64 `json:"max_mean_load"`
 	Peak       float64 `json:"peak_max_mean_load"`
 	LiveJumps  int     `json:"live_jumps"`
@@ -92,9 +91,19 @@ type Tried struct {
 	costs []float64 // by population
 }
 
+// Kept is a knob of which a cheaper value was tried and not chosen.
+type Kept struct {
+	Knob    string  `json:"knob"`
+	Value   float64 `json:"value"`
+	Cheaper float64 `json:"cheaper"`
+	Why     string  `json:"why"`
+}
+
 // Tuning is a search and what it recommends.
 type Tuning struct {
 	Tried       []Tried  `json:"tried"`
+	Kept        []Kept   `json:"kept"`
+	Populations int      `json:"populations"` // that every value was played with
 	Recommended Scenario `json:"-"`
 	Before      float64  `json:"cost_before"`
 	After       float64  `json:"cost_after"`
@@ -102,20 +111,22 @@ type Tuning struct {
 
 // A value is chosen when its advantage over the present one is above half a
 // percent and what 95 % of chance brings about over three populations: 4.3 times its
-// standard error.
-const worthIt = 0.005
+// standard error (Student's t for two degrees of freedom).
+const (
+	worthIt = 0.005
+	chance  = 4.3
+)
 
 // Player plays a scenario for a search, several at a time.
 type Player func(context.Context, Scenario) (*Report, error)
 
 // tuner is a search under way.
 type tuner struct {
-	play  Player
-	seeds int // populations that every value is played with
-	tell  func(done, of int)
-	done  int
-	of    int
-	lock  sync.Mutex
+	play Player
+	tell func(done, of int)
+	done int
+	of   int
+	lock sync.Mutex
 	*Tuning
 }
 
@@ -125,7 +136,7 @@ type tuner struct {
 // waits for the first token on average. Every value is played with so many
 // populations.
 func Tune(ctx context.Context, sc Scenario, populations int, play Player, tell func(done, of int)) (*Tuning, error) {
-	t := &tuner{play: play, seeds: populations, tell: tell, of: populations, Tuning: &Tuning{Recommended: sc}}
+	t := &tuner{play: play, tell: tell, of: populations, Tuning: &Tuning{Recommended: sc, Populations: populations, Kept: []Kept{}}}
 	for _, k := range knobs {
 		if !k.matters(&sc) {
 			continue
@@ -149,7 +160,7 @@ func Tune(ctx context.Context, sc Scenario, populations int, play Player, tell f
 // measure plays a scenario with every population, as many at a time as there are
 // processors, and takes the means.
 func (t *tuner) measure(ctx context.Context, sc Scenario) (Tried, error) {
-	each := make([]Tried, t.seeds)
+	each := make([]Tried, t.Populations)
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range each {
@@ -189,7 +200,22 @@ func mean(each []Tried) (all Tried) {
 	}
 	all.LiveJumps, all.Recomputed, all.Prewarmed = all.LiveJumps/n, all.Recomputed/n, all.Prewarmed/n
 	all.MeanTTFTMS, all.P99TTFTMS = all.MeanTTFTMS/int64(n), all.P99TTFTMS/int64(n)
+	all.Cost = figures.Round(all.Cost)
+	_, all.Doubt = average(all.costs)
 	return all
+}
+
+// average is the mean of figures, and what 95 % of chance brings about in it; 0 of one.
+func average(list []float64) (mean, doubt float64) {
+	n, square := float64(len(list)), 0.0
+	for _, x := range list {
+		mean += x / n
+		square += x * x / n
+	}
+	if n > 1 {
+		doubt = chance * math.Sqrt(max(0, square-mean*mean)/(n-1))
+	}
+	return figures.Round(mean), figures.Round(doubt)
 }
 
 // turn tries a knob's values and keeps the best.
@@ -209,33 +235,35 @@ func (t *tuner) turn(ctx context.Context, k Knob, best Tried) (Tried, error) {
 			}
 		}
 		tried.Knob, tried.Value, tried.Chosen, tried.Played = k.Name, v, false, matters
+		tried.weigh(&best)
 		t.Tried = append(t.Tried, tried)
-		if tried.Cost < winner.Cost && tried.beats(&best) {
+		if tried.Cost < winner.Cost && tried.Gain > tried.Needed {
 			chosen, winner = v, tried
 		}
 	}
 	for i := first; i < len(t.Tried); i++ {
 		t.Tried[i].Chosen = t.Tried[i].Value == chosen
 	}
+	if kept := t.explain(t.Tried[first:], present); kept != nil {
+		t.Kept = append(t.Kept, *kept)
+	}
 	k.set(&t.Recommended, chosen)
 	return winner, nil
 }
 
-// beats reports whether an advantage is more than chance.
-func (x *Tried) beats(present *Tried) bool {
-	n, mean, square := float64(len(x.costs)), 0.0, 0.0
-	for i := range x.costs {
-		d := present.costs[i] - x.costs[i]
-		mean += d / n
-		square += d * d / n
+// weigh says what a value gains on the present one in the same populations, and how much
+// more than that it would have to.
+func (x *Tried) weigh(present *Tried) {
+	gains := make([]float64, len(x.costs))
+	for i := range gains {
+		gains[i] = present.costs[i] - x.costs[i]
 	}
-	spread := max(0, square-mean*mean)
 	doubt := 0.0
-	if n > 1 {
-		doubt = 4.3 * math.Sqrt(spread/(n-1))
-	}
-	return mean > max(doubt, worthIt*present.Cost)
+	x.Gain, doubt = average(gains)
+	x.Needed = max(doubt, leastGain(present.Cost))
 }
+
+func leastGain(cost float64) float64 { return figures.Round(worthIt * cost) }
 
 // withValue puts the present value among the others, which are in order.
 func withValue(values []float64, present float64) (list []float64) {
@@ -260,46 +288,4 @@ func newTried(sc *Scenario, r *Report) Tried {
 		MaxMean: r.MaxMean, Peak: r.PeakMaxMean, LiveJumps: r.LiveJumps, Recomputed: r.RecomputedTokens, Prewarmed: r.PrewarmedTokens,
 		MeanTTFTMS: r.MeanTTFTMS, P99TTFTMS: r.P99TTFTMS,
 	}
-}
-
-// WriteTable writes what was tried.
-func (t *Tuning) WriteTable(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	figures.Row(table, "", "knob", "value", "cost", "max/mean", "peak", "live jumps", "recomputed", "prewarmed", "first token", "p99")
-	last := ""
-	var idle []string
-	for _, x := range t.Tried {
-		if !x.Played {
-			if x.Chosen {
-				idle = append(idle, fmt.Sprintf("%s %s", x.Knob, x.value()))
-			}
-			continue
-		}
-		mark, name := "", ""
-		if x.Chosen {
-			mark = "*"
-		}
-		if x.Knob != last {
-			last, name = x.Knob, x.Knob
-		}
-		figures.Row(table, mark, name, x.value(), decimal(x.Cost), decimal(x.MaxMean), decimal(x.Peak), strconv.Itoa(x.LiveJumps),
-			figures.Short(x.Recomputed), figures.Short(x.Prewarmed), millis(x.MeanTTFTMS), millis(x.P99TTFTMS))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if len(idle) > 0 {
-		fmt.Fprintf(w, "\nKept, because every value costs the same where nobody joins or is drained: %s.\n", strings.Join(idle, ", "))
-	}
-	_, err := fmt.Fprintf(w, "\nCost: seconds a turn that instances compute, times max/mean, and that users wait for the first token.\n"+
-		"The starting policy costs %.3f, the recommended one %.3f (* marks what it has).\n", t.Before, t.After)
-	return err
-}
-
-// value is the knob's, for people.
-func (x *Tried) value() string {
-	if x.Knob == boundKnob && x.Value == noBound || x.Knob == churnKnob && x.Value == 0 {
-		return "none"
-	}
-	return strconv.FormatFloat(x.Value, 'f', -1, 64)
 }

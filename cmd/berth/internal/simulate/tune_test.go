@@ -39,6 +39,15 @@ func TestTuneTellsGainsFromChance(t *testing.T) {
 	if tuned.After >= tuned.Before || played.Load() == 0 {
 		t.Errorf("cost %.3f before, %.3f after", tuned.Before, tuned.After)
 	}
+	for _, x := range tuned.Tried {
+		if x.Knob == "ring points" && (x.Doubt <= 0 || x.Value != 300 && (x.Gain == 0 || x.Needed < x.Gain)) {
+			t.Errorf("%v points, where only luck differs: %+v", x.Value, x)
+		}
+		if x.Knob == "max age s" && x.Value == 300 && (x.Gain < 0.19 || x.Needed > x.Gain) {
+			t.Errorf("what is really better: %+v", x)
+		}
+	}
+	explained(t, tuned, "is within the noise (± ")
 	tried := func(knob string) (values []float64) {
 		for _, x := range tuned.Tried {
 			if x.Knob == knob {
@@ -50,6 +59,71 @@ func TestTuneTellsGainsFromChance(t *testing.T) {
 	if got := tried("ring points"); !slices.Equal(got, []float64{128, 256, 300, 512, 1024}) {
 		t.Errorf("tried points %v", got)
 	}
+}
+
+// explained holds that a search says of each knob whose cheapest value it leaves alone
+// why it does, in the table too, and that it says so of none else.
+func explained(t *testing.T, tuned *Tuning, why string) {
+	t.Helper()
+	chosen, cheapest := map[string]Tried{}, map[string]Tried{}
+	for _, x := range tuned.Tried {
+		if x.Chosen {
+			chosen[x.Knob] = x
+		}
+		if least, seen := cheapest[x.Knob]; !seen || x.Cost < least.Cost {
+			cheapest[x.Knob] = x
+		}
+	}
+	var table strings.Builder
+	if err := tuned.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range tuned.Kept {
+		if x, least := chosen[k.Knob], cheapest[k.Knob]; x.Value != k.Value || least.Value != k.Cheaper || least.Cost >= x.Cost || !strings.Contains(k.Why, why) {
+			t.Errorf("%+v of %+v and %+v", k, x, least)
+		}
+		if !strings.Contains(table.String(), "\n"+k.Why+".\n") {
+			t.Errorf("the table does not say: %s\n%s", k.Why, table.String())
+		}
+		delete(chosen, k.Knob)
+	}
+	if len(tuned.Kept) == 0 {
+		t.Error("nothing was kept")
+	}
+	for knob, x := range chosen {
+		if x.Cost > cheapest[knob].Cost {
+			t.Errorf("nothing says why %s %v was chosen, and not %v", knob, x.Value, cheapest[knob].Value)
+		}
+	}
+}
+
+// With one population chance is not known; a gain of less than half a percent changes
+// nothing then, and is said to be that. A value that is chosen need not be the cheapest
+// either: the one whose gain is sure is.
+func TestTuneExplainsWhatItKeeps(t *testing.T) {
+	t.Parallel()
+	search := func(populations int, wait func(Scenario) int64) *Tuning {
+		tuned, err := Tune(t.Context(), Default(), populations, func(_ context.Context, sc Scenario) (*Report, error) {
+			r := new(Report)
+			r.Turns, r.MaxMean, r.MeanTTFTMS = 1000, 1, 1000+wait(sc)
+			return r, nil
+		}, func(int, int) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tuned
+	}
+	explained(t, search(1, func(sc Scenario) int64 { return int64(sc.Policy.Bound.Percent) / 40 }), "is below half a percent of the cost (")
+	sure := search(3, func(sc Scenario) int64 {
+		switch sc.Policy.MaxAge.Seconds() {
+		case 300:
+			return -300
+		case 900:
+			return []int64{-1000, -900, 500}[sc.Seed-Default().Seed]
+		}
+		return 0
+	})
+	explained(t, sure, "max age s 300 is recommended though 900 costs 0.1667 less: what that gains on the 0 before, 0.4667, is within the noise")
 }
 
 // Points, bound, maximum age, ramp, churn and pace are all searched where somebody
