@@ -39,12 +39,18 @@ func (s *Server) heard(boot statestore.Owner) { s.tallies.polled(boot, s.fleet.s
 // poll, and the time that a worker has for what a poll gave it.
 func (s *Server) silence() time.Duration { return maxTaskWait + s.options.TaskLease }
 
+// firstPoll is how long after it registered a boot of which nobody has ever heard is
+// silent: no poll of it is under way and it has no task, so that only one of the two
+// times is left to it to begin in.
+func (s *Server) firstPoll() time.Duration { return max(maxTaskWait, s.options.TaskLease) }
+
 // silent reads which boots polled for nothing lately; nil when that is not known, as
-// while this process is too young to have heard everybody. A boot that registered
-// lately may be about to poll.
+// while this process is too young to have heard anybody. Of boots that are older than
+// this process it may have missed what was heard before. A boot that registered lately
+// may be about to poll.
 func (s *Server) silent(ctx context.Context) func(statestore.Owner) bool {
-	within := s.silence()
-	if time.Since(s.looks.began) < within {
+	within, first, lived := s.silence(), s.firstPoll(), time.Since(s.looks.began)
+	if lived < first {
 		return nil
 	}
 	notes, err := s.store.Notes(ctx)
@@ -58,8 +64,11 @@ func (s *Server) silent(ctx context.Context) func(statestore.Owner) bool {
 		if in == nil || in.Incarnation != boot.Incarnation {
 			return false // nothing is known of it
 		}
-		heard := max(last[boot], int64(in.Registered))
-		return now.Sub(time.UnixMilli(heard)) > within
+		age := now.Sub(time.UnixMilli(int64(in.Registered)))
+		if last[boot] == 0 && age < lived {
+			return age > first
+		}
+		return lived >= within && age > within && now.Sub(time.UnixMilli(last[boot])) > within
 	}
 }
 

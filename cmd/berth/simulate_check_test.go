@@ -137,7 +137,7 @@ func TestCheckOfADrainThatWasMade(t *testing.T) {
 	}
 	table, err := runSimulate(t, "--from", b.remote.URL, "--check", job)
 	for _, want := range []string{
-		"a second at most 10 sessions", "sessions moved", "seconds from first to last move", "took no task",
+		"a second at most 10 sessions", "sessions moved", "seconds from first to last move", "took no task", "until it is known to poll for nothing",
 		"at least 0 of the moved sessions are on another target",
 	} {
 		if !strings.Contains(table, want) {

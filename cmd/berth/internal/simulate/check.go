@@ -157,6 +157,9 @@ func (c *Check) note(job *Job) {
 	}
 	if c.Unanswered > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("%d of the cold sessions were to be prewarmed, and their targets took no task or did not answer it", c.Unanswered))
+		if *c.Prewarmed.Predicted > *c.Prewarmed.Actual {
+			c.Notes = append(c.Notes, "a worker is expected to prewarm until it is known to poll for nothing: a minute after it registered at the earliest, two for one that has polled or is older than the Berth that ran the drain")
+		}
 	}
 	if job.Attempts > 1 {
 		c.Notes = append(c.Notes, fmt.Sprintf("%d processes worked on it one after the other: in between nothing moved, and a move just before a change is dated at that change", job.Attempts))
