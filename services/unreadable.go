@@ -5,11 +5,14 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -71,7 +74,7 @@ func (l *problemListener) run(ctx context.Context) {
 		} else if secure, ok := conn.(*tls.Conn); ok {
 			go func() { l.hand(accepted{conn: l.shake(ctx, secure)}) }()
 		} else {
-			l.hand(accepted{conn: plainConn{conn, l.server}})
+			l.hand(accepted{conn: plainConn{conn, &readable{server: l.server}}})
 		}
 	}
 }
@@ -94,25 +97,45 @@ func (l *problemListener) shake(ctx context.Context, conn *tls.Conn) net.Conn {
 	if err != nil || conn.ConnectionState().NegotiatedProtocol == "h2" {
 		return conn
 	}
-	return secureConn{conn, l.server}
+	return secureConn{conn, &readable{server: l.server}}
 }
 
 type plainConn struct {
 	net.Conn
-	server *Server
+	answers *readable
 }
 
-func (c plainConn) Write(p []byte) (int, error) { return c.server.writeReadable(c.Conn, p) }
+func (c plainConn) Read(p []byte) (int, error)  { return c.answers.read(c.Conn, p) }
+func (c plainConn) Write(p []byte) (int, error) { return c.answers.write(c.Conn, p) }
 
 type secureConn struct {
 	*tls.Conn
-	server *Server
+	answers *readable
 }
 
-func (c secureConn) Write(p []byte) (int, error) { return c.server.writeReadable(c.Conn, p) }
+func (c secureConn) Read(p []byte) (int, error)  { return c.answers.read(c.Conn, p) }
+func (c secureConn) Write(p []byte) (int, error) { return c.answers.write(c.Conn, p) }
 
-// writeReadable writes p, or a problem in place of a refusal in plain text.
-func (s *Server) writeReadable(w net.Conn, p []byte) (int, error) {
+// readable keeps a connection's refusals readable.
+type readable struct {
+	server *Server
+	ended  atomic.Bool // the caller says no more, and net/http asked for more
+}
+
+// read tells an end alone, so that net/http meets it only where it needs more than came.
+func (c *readable) read(r net.Conn, p []byte) (int, error) {
+	n, err := r.Read(p)
+	if errors.Is(err, io.EOF) {
+		if n > 0 {
+			return n, nil // the next read ends
+		}
+		c.ended.Store(true)
+	}
+	return n, err //nolint:wrapcheck // net/http compares them
+}
+
+// write writes p, or a problem in place of a refusal in plain text.
+func (c *readable) write(w net.Conn, p []byte) (int, error) {
 	if len(p) > maxPlainRefusal {
 		return w.Write(p)
 	}
@@ -121,28 +144,38 @@ func (s *Server) writeReadable(w net.Conn, p []byte) (int, error) {
 	if !ok {
 		return w.Write(p)
 	}
-	if _, err := w.Write(s.unreadable(string(status), said)); err != nil {
+	if _, err := w.Write(c.unreadable(string(status), said)); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
+// unknownFault is said where net/http says nothing but that it is a bad request.
+const unknownFault = "this cannot be read as a request. One of these is wrong: " +
+	"the first line (a method, a path without spaces and control characters in which two hexadecimal digits follow each %, and a version; nothing stands ahead of it), " +
+	"a header (its name, or a control character), a Host that comes more than once, or the length of the body"
+
 // unreadable is the whole answer to what is no request. What is said of it is net/http's
-// own text, which quotes nothing of the request.
-func (s *Server) unreadable(status, said string) []byte {
-	if _, why, ok := strings.Cut(said, ": "); ok {
-		said = why
-	}
-	p := newProblem("malformed", said)
+// own text, which quotes nothing of the request. A request of which only a part came
+// mostly has nobody left to read the answer: nothing was refused, and nothing counts.
+func (c *readable) unreadable(status, said string) []byte {
+	_, why, told := strings.Cut(said, ": ")
+	p, brokeOff := newProblem("malformed", unknownFault), false
 	switch {
 	case strings.Contains(status, " "+strconv.Itoa(http.StatusRequestHeaderFieldsTooLarge)+" "):
 		p = newProblem("headers_too_large", "the request line and the headers are larger than the limit")
 		p.Limit = MaxHeaderBytes
-	case strings.HasSuffix(status, said): // it says no more than the status
-		p.Detail = "the request line or a header cannot be read: control characters and spaces in the path are escaped, and two hexadecimal digits follow each %"
+	case told:
+		p.Detail = why
+	case !strings.HasSuffix(status, said): // more than the status
+		p.Detail = said
+	case c.ended.Load():
+		p.Detail, brokeOff = "the request ends before its headers do", true
 	}
 	p.Instance = newRequestID()
-	s.metrics.refused(p.Code)
+	if !brokeOff {
+		c.server.metrics.refused(p.Code)
+	}
 	body, err := json.Marshal(p)
 	if err != nil {
 		body = nil // not reached: a problem holds no type that JSON lacks

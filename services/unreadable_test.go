@@ -30,6 +30,9 @@ var noRequests = map[string]struct{ head, code string }{
 	"a version to come":               {"GET /route HTTP/9.9\r\nHost: b\r\n", "malformed"},
 	"no version":                      {"GET /route\r\nHost: b\r\n", "malformed"},
 	"a coding that nobody knows":      {"POST /v1/recover HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: none\r\n", "malformed"},
+	"two hosts":                       {"GET /route HTTP/1.1\r\nHost: b\r\nHost: c\r\n", "malformed"},
+	"an empty line ahead":             {"\r\nGET /route HTTP/1.1\r\nHost: b\r\n", "malformed"},
+	"a length below zero":             {"POST /v1/recover HTTP/1.1\r\nHost: b\r\nContent-Length: -1\r\n", "malformed"},
 	"two lengths":                     {"POST /v1/recover HTTP/1.1\r\nHost: b\r\nContent-Length: 2\r\nContent-Length: 3\r\n", "malformed"},
 	"headers without end":             {"GET /route HTTP/1.1\r\nHost: b\r\nCookie: " + strings.Repeat("x", 2*services.MaxHeaderBytes+(16<<10)) + "\r\n", "headers_too_large"},
 }
@@ -70,6 +73,67 @@ func TestWhatIsNoRequestIsAProblem(t *testing.T) {
 	}
 	if got := b.call("GET", "/metrics", "").want(200); !strings.Contains(string(got.body), `berth_refusals_total{code="headers_too_large"} 4`) {
 		t.Errorf("not counted: %s", got.body)
+	}
+}
+
+// What is said of it fits: where net/http tells no reason, all that it may be is named.
+func TestWhatIsNoRequestIsExplained(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, says := range map[string]string{
+		"two hosts":                       "Host that comes more than once",
+		"a length below zero":             "length of the body",
+		"an empty line ahead":             "nothing stands ahead of it",
+		"half an escape":                  "hexadecimal digits follow each %",
+		"a header's name with a space":    "invalid header name",
+		"a coding that nobody knows":      "Unsupported transfer encoding",
+		"no host":                         "missing required Host header",
+		"a control character in a header": "a control character",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://")) //nolint:noctx // of this process
+		a := b.exchange(dialled(t, conn, err), "", noRequests[name].head+"\r\n").refused(400, "malformed")
+		if !strings.Contains(a.str("detail"), says) {
+			t.Errorf("%s is explained as %s", name, a.body)
+		}
+	}
+}
+
+// A request of which only a part came is no refusal: its sender may be gone. One that
+// still listens is told what is missing.
+func TestARequestThatBreaksOffIsNotCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	addr, config := overTLS(t, b)
+	const series = `berth_refusals_total{code="malformed"}`
+	for _, half := range []string{"GET /li", "GET /livez HTTP/1.1\r\nHo", "GET /livez HTTP/1.1\r\nHost: b\r\n"} {
+		plain, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://")) //nolint:noctx // of this process
+		dialled(t, plain, err)
+		secure, err := tls.Dial("tcp", addr, config) //nolint:noctx // as above
+		dialled(t, secure, err)
+		for _, conn := range []interface {
+			net.Conn
+			CloseWrite() error
+		}{plain.(*net.TCPConn), secure} { //nolint:errcheck,forcetypeassert // it is one
+			b.send(conn, half)
+			if err := conn.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := b.take(resp).refused(400, "malformed"); a.str("detail") != "the request ends before its headers do" {
+				t.Errorf("%q is explained as %s", half, a.body)
+			}
+		}
+	}
+	if n := b.metric(series); n != 0 {
+		t.Errorf("%v of requests that broke off are counted", n)
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://")) //nolint:noctx // as above
+	b.exchange(dialled(t, conn, err), "", noRequests["two hosts"].head+"\r\n").refused(400, "malformed")
+	if n := b.metric(series); n != 1 {
+		t.Errorf("%v of a whole one", n)
 	}
 }
 
