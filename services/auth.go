@@ -195,7 +195,7 @@ func (t *Tokens) identify(r *http.Request) (*principal, error) {
 	if t.Empty() {
 		return anyone, nil
 	}
-	secret := r.Header.Get("X-Berth-Token")
+	secret := r.Header.Get(hdrToken)
 	if secret == "" {
 		scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if strings.EqualFold(scheme, "Bearer") {

@@ -150,11 +150,7 @@ func (s *Server) rebalanced(ctx context.Context, p *principal, instance string) 
 		}
 		return in.Pool, tenant, nil
 	}
-	values, err := query(r)
-	if err != nil {
-		return "", "", err
-	}
-	if pool, err = s.poolName(values, r.Header); err != nil {
+	if pool, err = s.poolName(queryOf(ctx), r.Header); err != nil {
 		return "", "", err
 	}
 	found, err := s.poolFor(ctx, pool)

@@ -73,6 +73,17 @@ func FuzzQuery(f *testing.F) {
 		if got.Get(name) != want.Get(name) {
 			t.Fatalf("%q of %q is %q, net/url says %q", name, raw, got.Get(name), want.Get(name))
 		}
+		values := want[name]
+		if len(values) > 1 {
+			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+		}
+		if list := strings.Join(values, ","); got.list(name) != list {
+			t.Fatalf("the list %q of %q is %q, net/url says %q", name, raw, got.list(name), list)
+		}
+		named := func(other string) bool { return other == name }
+		if _, twice := got.twice(named); twice != (len(want[name]) > 1) {
+			t.Fatalf("%q is twice in %q: %v", name, raw, twice)
+		}
 	})
 }
 

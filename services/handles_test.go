@@ -179,3 +179,31 @@ func flipped(handle string) string {
 	}
 	return string(b)
 }
+
+// To a route a handle that is not good is as none: a hint has to come all the same, and
+// brings a new handle. It is counted.
+func TestARouteTakesABadHandleAsNone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker("i1")
+	good := w.append("s", "op", b.route("s").want(200).str("handle"), `1`).want(200).str("handle")
+	plain := b.route("s").want(200)
+	for name, h := range map[string]string{
+		"not one": "zzz", "far too long": strings.Repeat("A", 5000), "of one changed bit": flipped(good),
+		"of another session": b.route("other").want(200).str("handle"),
+	} {
+		a := b.call("GET", "/route?session=s", "", "X-Berth-Handle: "+h).want(200)
+		for _, member := range []string{"instance", "reason", "epoch", "version"} {
+			if a.str(member) != plain.str(member) {
+				t.Errorf("%s: %s, and without it %s", name, a.body, plain.body)
+			}
+		}
+		w.append("s", strings.ReplaceAll(name, " ", "-"), a.str("handle"), `2`).want(200)
+		plain = b.route("s").want(200)
+	}
+	for series, want := range map[string]float64{"forged": 3, "other_session": 1} {
+		if n := b.metric(`berth_handles_refused_total{why="` + series + `"}`); n != want {
+			t.Errorf("%v handles are counted as %s, want %v", n, series, want)
+		}
+	}
+}

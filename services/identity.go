@@ -115,9 +115,6 @@ func first(q parameters, param string, header http.Header, name string) string {
 	if v := q.Get(param); v != "" {
 		return v
 	}
-	if name == "" {
-		return ""
-	}
 	return header.Get(name)
 }
 
@@ -137,15 +134,11 @@ func (s *Server) sessionKey(ctx context.Context, pathID string) (statestore.Sess
 func (s *Server) keyFor(ctx context.Context, id string) (statestore.SessionKey, error) {
 	r := request(ctx)
 	p := caller(ctx)
-	tenant, err := p.tenant(r.Header.Get("X-Berth-Tenant"))
+	tenant, err := p.tenant(r.Header.Get(hdrTenant))
 	if err != nil {
 		return statestore.SessionKey{}, err
 	}
-	values, err := query(r)
-	if err != nil {
-		return statestore.SessionKey{}, err
-	}
-	pool, err := s.poolName(values, r.Header)
+	pool, err := s.poolName(queryOf(ctx), r.Header)
 	if err != nil {
 		return statestore.SessionKey{}, err
 	}
@@ -159,10 +152,10 @@ func (s *Server) keyFor(ctx context.Context, id string) (statestore.SessionKey, 
 // poolName is the pool that a request names, by itself or by a model that a
 // pool's policy lists.
 func (s *Server) poolName(q parameters, h http.Header) (string, error) {
-	if pool := first(q, "pool", h, "X-Berth-Pool"); pool != "" {
+	if pool := first(q, "pool", h, hdrPool); pool != "" {
 		return pool, statestore.ValidateName("pool", pool)
 	}
-	if model := first(q, "model", h, "X-Gateway-Model-Name"); model != "" {
+	if model := first(q, "model", h, hdrModel); model != "" {
 		if pool, ok := s.fleet.now().models[model]; ok {
 			return pool, nil
 		}

@@ -23,7 +23,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, newProblem("shutting_down", "this process is stopping"))
 	case !s.fleet.now().loaded:
 		s.refuse(w, r, newProblem("store_unavailable", "the fleet was not seen yet"))
-	case r.URL.Query().Get("store") == "1":
+	case queryOf(r.Context()).Get("store") == "1":
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
 		if _, err := s.store.Describe(ctx); err != nil {
@@ -53,7 +53,7 @@ func (s *Server) apiConfig() huma.Config {
 	config.Formats = strictFormats
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer"},
-		"token":  {Type: "apiKey", In: "header", Name: "X-Berth-Token"},
+		"token":  {Type: "apiKey", In: "header", Name: hdrToken},
 	}
 	config.Security = []map[string][]string{{"bearer": {}}, {"token": {}}, {}}
 	return config
@@ -175,7 +175,7 @@ func (s *Server) describePlainCalls() {
 	add := func(path, id, summary string, tags string, ok *huma.Response) *huma.Operation {
 		op := &huma.Operation{
 			Method: http.MethodGet, Path: path, OperationID: id, Summary: summary, Tags: []string{tags},
-			Responses: map[string]*huma.Response{"200": ok, "431": s.refusal(tooLargeHeaders)},
+			Responses: map[string]*huma.Response{"200": ok, "400": s.refusal(unclearCall), "431": s.refusal(tooLargeHeaders)},
 		}
 		s.api.OpenAPI().AddOperation(op)
 		return op

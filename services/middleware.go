@@ -42,6 +42,7 @@ type requestContext struct {
 	writer    http.ResponseWriter
 	principal *principal
 	id        string
+	query     parameters
 }
 
 type requestContextKey struct{}
@@ -57,6 +58,9 @@ func request(ctx context.Context) *http.Request { return contextOf(ctx).request 
 // caller is who makes the call; nil for calls that need no token.
 func caller(ctx context.Context) *principal { return contextOf(ctx).principal }
 
+// queryOf is the query of a call, in which each name comes once.
+func queryOf(ctx context.Context) parameters { return contextOf(ctx).query }
+
 func requestID(ctx context.Context) string {
 	if c := contextOf(ctx); c != nil {
 		return c.id
@@ -69,20 +73,36 @@ func requestID(ctx context.Context) string {
 // net/http refuses by itself and hangs up; see [Server.Listener].
 const MaxHeaderBytes = 64 << 10
 
-// checkHeaders refuses a request line and headers that are too large together.
-func checkHeaders(r *http.Request) error {
-	size := len(r.RequestURI)
+// checkHeaders refuses a request line and headers that are too large together, and two
+// values where one is to say what the call is about.
+func (s *Server) checkHeaders(r *http.Request) error {
+	size, twice := len(r.RequestURI), ""
 	for name, values := range r.Header {
 		for _, v := range values {
 			size += len(name) + len(v)
 		}
+		if len(values) > 1 && (twice == "" || name < twice) && s.comesOnce(name) && differ(values) {
+			twice = name
+		}
 	}
-	if size <= MaxHeaderBytes {
-		return nil
+	if size > MaxHeaderBytes {
+		p := newProblem("headers_too_large", "the request line and the headers are larger than the limit")
+		p.Limit, p.Size = MaxHeaderBytes, uint64(size) //nolint:gosec // not negative
+		return p
 	}
-	p := newProblem("headers_too_large", "the request line and the headers are larger than the limit")
-	p.Limit, p.Size = MaxHeaderBytes, uint64(size) //nolint:gosec // not negative
-	return p
+	if twice != "" {
+		return badID("header."+twice, errors.New("is given twice, with different values"))
+	}
+	return nil
+}
+
+// readQuery reads the query of a call that is no route.
+func readQuery(r *http.Request) (parameters, error) {
+	values, err := query(r)
+	if err == nil {
+		err = values.once(onceInCall)
+	}
+	return values, err
 }
 
 // withRequest gives every request its id and the typed handlers their request.
@@ -95,7 +115,11 @@ func (s *Server) withRequest(next http.Handler) http.Handler {
 		w.Header().Set(hdrRequestID, c.id)
 		r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, c))
 		c.request = r
-		if err := checkHeaders(r); err != nil {
+		err := s.checkHeaders(r)
+		if err == nil {
+			c.query, err = readQuery(r)
+		}
+		if err != nil {
 			s.refuse(w, r, err)
 			return
 		}

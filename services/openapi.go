@@ -89,6 +89,9 @@ func routeHeaders() map[string]*huma.Header {
 // tooLargeHeaders is what every call refuses ahead of its handler.
 const tooLargeHeaders = "the request line and the headers are too large"
 
+// unclearCall is what every call refuses, as well ahead of its handler.
+const unclearCall = "the query cannot be read, or what comes once is given twice"
+
 // refusal describes an answer that is a problem.
 func (s *Server) refusal(description string) *huma.Response {
 	problem := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
@@ -109,15 +112,15 @@ func (s *Server) describeRoute() {
 			Parameters: []*huma.Param{
 				param("query", "session", "session id; absent: stateless, no handle"),
 				param("header", "X-Session-ID", "session id"),
-				param("header", hdrHandle, "the newest handle the gateway holds; never answered with a lower floor"),
-				param("query", "pool", "pool"), param("header", "X-Berth-Pool", "pool"),
-				param("query", "model", "pool by a model its policy lists"), param("header", "X-Gateway-Model-Name", "the same"),
+				param("header", hdrHandle, "the newest handle the gateway holds; never answered with a lower floor. One that does not hold is as none, since the answer brings a new one"),
+				param("query", "pool", "pool"), param("header", hdrPool, "pool"),
+				param("query", "model", "pool by a model its policy lists"), param("header", hdrModel, "the same"),
 				param("query", "key", "affinity key for the ring, instead of the session id"), param("header", hdrKey, "the same"),
-				param("query", "exclude", "i3:connect,i4: do not choose these; after ':' connect (default), reset, 5xx, timeout or busy"),
-				param("header", hdrExclude, "the same"),
-				param("query", "subset", "only these endpoints"), param("header", hdrSubset, "the same"),
-				param("query", "fallbacks", "also answer that many further endpoints, at most 3"),
-				param("query", "status", "always2xx: answer 200 with X-Berth-Reason: none and X-Berth-Status"),
+				param("query", "exclude", "i3:connect,i4: do not choose these; after ':' connect (default), reset, 5xx, timeout or busy. Given more than once, it is one list"),
+				param("header", hdrExclude, "the same; several lines are one list"),
+				param("query", "subset", "only these endpoints, ip:port, a comma between them. Given more than once, it is one list"), param("header", hdrSubset, "the same; several lines are one list"),
+				param("query", "fallbacks", "also answer that many further endpoints; 3 where more are asked for"),
+				param("query", "status", "always2xx: answer a refusal as 200 with X-Berth-Reason: none and X-Berth-Status. There is no other word"),
 				param("header", hdrTenant, "tenant, for tokens that may"),
 			},
 			Responses: map[string]*huma.Response{
@@ -203,8 +206,8 @@ func (s *Server) describeIdentity() {
 			}
 			op.Parameters = append(op.Parameters,
 				param("header", hdrTenant, "tenant, for tokens that may"),
-				param("query", "pool", "pool"), param("header", "X-Berth-Pool", "pool"),
-				param("query", "model", "pool by a model its policy lists"), param("header", "X-Gateway-Model-Name", "the same"))
+				param("query", "pool", "pool"), param("header", hdrPool, "pool"),
+				param("query", "model", "pool by a model its policy lists"), param("header", hdrModel, "the same"))
 		}
 	}
 }

@@ -49,8 +49,8 @@ func (s *Server) plainCalls(next http.Handler) http.Handler {
 func (s *Server) plainAppend(w http.ResponseWriter, r *http.Request, id string) {
 	h := r.Header
 	out, err := s.appendTurns(r.Context(), &writeInput{
-		ID: id, ContentType: h.Get("Content-Type"), Op: h.Get("Idempotency-Key"), Handle: h.Get(hdrHandle),
-		Instance: h.Get("X-Berth-Instance"), Incarnation: h.Get("X-Berth-Incarnation"),
+		ID: id, ContentType: h.Get("Content-Type"), Op: h.Get(hdrOp), Handle: h.Get(hdrHandle),
+		Instance: h.Get(hdrInstance), Incarnation: h.Get(hdrIncarnation),
 	})
 	if err != nil {
 		s.refuse(w, r, err)

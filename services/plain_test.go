@@ -70,6 +70,8 @@ func TestPlainAppendsAreAnsweredAsOthersAre(t *testing.T) {
 	same("no JSON", at, `{"op"`)
 	same("nothing", at, "")
 	same("a stranger", at, strings.Replace(body(`"op":"3","turns":[{"value":0}]`), "i1", "i9", 1))
+	same("a parameter twice", at+"?pool=default&pool=default", body(`"op":"3","turns":[{"value":0}]`))
+	same("a header twice", at, body(`"op":"3","turns":[{"value":0}]`), "X-Berth-Pool: a", "X-Berth-Pool: b")
 	same("forged", at, strings.Replace(body(`"op":"3","turns":[{"value":0}]`), "{handle}", "x{handle}", 1))
 	same("raw", at, "raw bytes", "Content-Type: application/octet-stream", "Idempotency-Key: 4", "X-Berth-Handle: {handle}",
 		"X-Berth-Instance: i1", "X-Berth-Incarnation: {incarnation}")

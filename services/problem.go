@@ -81,7 +81,7 @@ type problemKind struct {
 
 // problems is every refusal of the API.
 var problems = map[string]problemKind{
-	"malformed":          {400, "The request cannot be read", "Correct the syntax of the body, the query or the id."},
+	"malformed":          {400, "The request cannot be read", "Correct the syntax of the body, the query, a header or the id."},
 	"unauthorized":       {401, "A token is needed", "Send the service's token in Authorization (Bearer) or X-Berth-Token."},
 	"forbidden":          {403, "The token does not allow this", "Use a token with the role, tenant, pool or instance that this call needs."},
 	"bad_handle":         {403, "The handle is not good for this", "Recover without it, or ask /route for a new one. `why` is forged, unknown_key, expired, purpose or other_session."},

@@ -52,11 +52,11 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 // answerRoute decides.
 func (s *Server) answerRoute(r *http.Request, id string) (routed, routeQuery, error) {
 	values, err := query(r)
-	q := routeQuery{always2xx: values.Get("status") == "always2xx"}
+	q := routeQuery{always2xx: asks2xx(values)}
 	if err != nil {
 		return routed{}, q, err
 	}
-	if err := checkHeaders(r); err != nil {
+	if err := s.checkHeaders(r); err != nil {
 		return routed{}, q, err
 	}
 	p, err := s.tokens.identify(r)

@@ -134,6 +134,9 @@ func TestAlways2xxSaysWhatItWouldHaveBeen(t *testing.T) {
 		{"a broken escape", gw.route("%zz", "&status=always2xx"), "400"},
 		{"a semicolon", gw.route("a;b", "&status=always2xx"), "400"},
 		{"a bad exclude", gw.route("s", "&status=always2xx&exclude=i1:maybe"), "400"},
+		{"a parameter twice", gw.route("s", "&session=t&status=always2xx"), "400"},
+		{"the status twice", gw.route("s", "&status=any&status=always2xx"), "400"},
+		{"a header twice", gw.call("GET", "/route?status=always2xx", "", "X-Session-ID: s", "X-Session-ID: t"), "400"},
 		{"no token", b.route("s", "&status=always2xx"), "401"},
 	}
 	for _, c := range cases {

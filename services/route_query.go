@@ -58,15 +58,38 @@ const (
 	hdrExclude   = "X-Berth-Exclude"
 	hdrKey       = "X-Berth-Key"
 	hdrTenant    = "X-Berth-Tenant"
+	hdrPool      = "X-Berth-Pool"
+	hdrModel     = "X-Gateway-Model-Name"
 	hdrStatus    = "X-Berth-Status"
 	hdrRequestID = "X-Request-Id"
+
+	hdrToken       = "X-Berth-Token"
+	hdrIncarnation = "X-Berth-Incarnation"
+	hdrOp          = "Idempotency-Key"
 )
+
+// always2xx is the word that asks for 200 with a refusal, for proxies that turn every
+// other status into their own error.
+const always2xx = "always2xx"
+
+// asks2xx reports whether a query has that word, also where it cannot be taken.
+func asks2xx(values parameters) bool {
+	for word := range strings.SplitSeq(values.list("status"), ",") {
+		if word == always2xx {
+			return true
+		}
+	}
+	return false
+}
 
 // maxAffinityKey bounds a caller's affinity key, in bytes.
 const maxAffinityKey = 1024
 
 // parseRoute reads a gateway's question.
 func (s *Server) parseRoute(q *routeQuery, values parameters, h http.Header, p *principal) (err error) {
+	if err := values.once(onceInRoute); err != nil {
+		return err
+	}
 	if q.tenant, err = p.tenant(h.Get(hdrTenant)); err != nil {
 		return err
 	}
@@ -93,7 +116,7 @@ func (s *Server) parseRoute(q *routeQuery, values parameters, h http.Header, p *
 
 // parseChoices reads what narrows or widens the choice.
 func (q *routeQuery) parseChoices(values parameters, h http.Header) error {
-	for part := range strings.SplitSeq(first(values, "exclude", h, hdrExclude), ",") {
+	for part := range strings.SplitSeq(listOf(values, "exclude", h, hdrExclude), ",") {
 		part = strings.TrimSpace(part)
 		if part == "" {
 			continue
@@ -109,13 +132,16 @@ func (q *routeQuery) parseChoices(values parameters, h http.Header) error {
 		q.exclude = append(q.exclude, id)
 		q.reports = append(q.reports, failureReport{instance: id, result: result})
 	}
-	if list := first(values, "subset", h, hdrSubset); list != "" {
+	if list := listOf(values, "subset", h, hdrSubset); list != "" {
 		q.subset = []string{}
 		for part := range strings.SplitSeq(list, ",") {
 			if part = strings.TrimSpace(part); part != "" {
 				q.subset = append(q.subset, part)
 			}
 		}
+	}
+	if word := values.Get("status"); word != "" && word != always2xx {
+		return newProblem("malformed", "status: the one word is "+always2xx)
 	}
 	if n := values.Get("fallbacks"); n != "" {
 		v, err := strconv.Atoi(n)

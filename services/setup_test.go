@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -154,10 +155,12 @@ func (b *bundle) call(method, path, body string, headers ...string) answer {
 	if b.token != "" {
 		req.Header.Set("X-Berth-Token", b.token)
 	}
+	given := http.Header{}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
-		req.Header[name] = []string{value} // as it stands
+		given[name] = append(given[name], value) // as it stands
 	}
+	maps.Copy(req.Header, given)
 	resp, err := b.client.Do(req)
 	if err != nil {
 		b.t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 
 	"berth/statestore"
@@ -164,11 +163,7 @@ func checkWriteQuery(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil
 	}
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return newProblem("malformed", "the query cannot be read")
-	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
+	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
 		if name != "pool" && name != "model" {
 			return invalid("query."+name[:min(len(name), maxQuoted)],
 				"is no parameter of a write; at, base and all else stand in a JSON body, where raw bytes come as base64")
