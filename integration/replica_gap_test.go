@@ -147,7 +147,6 @@ func TestAKilledReplicaLeavesNoGap(t *testing.T) {
 			return done()
 		})
 	}
-	time.Sleep(25 * time.Second)
 	more("it answers", func() error { return nil })
 	before := k.takeWorst()
 	first.kill9(t)

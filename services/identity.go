@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"net/http"
 	"net/textproto"
@@ -94,15 +95,30 @@ func query(r *http.Request) (parameters, error) {
 	return parameters{parsed: values}, nil
 }
 
+// all yields the names and their values; those of one name are in order.
+func (p parameters) all() iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for name, values := range p.parsed {
+			for _, value := range values {
+				if !yield(name, value) {
+					return
+				}
+			}
+		}
+		for rest := p.raw; rest != ""; {
+			var pair string
+			pair, rest, _ = strings.Cut(rest, "&")
+			if name, value, _ := strings.Cut(pair, "="); pair != "" && !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
 // Get returns the first value of a name, empty if there is none.
 func (p parameters) Get(name string) string {
-	if p.parsed != nil {
-		return p.parsed.Get(name)
-	}
-	for rest := p.raw; rest != ""; {
-		var pair string
-		pair, rest, _ = strings.Cut(rest, "&")
-		if key, value, _ := strings.Cut(pair, "="); key == name {
+	for key, value := range p.all() {
+		if key == name {
 			return value
 		}
 	}

@@ -48,40 +48,24 @@ func (p parameters) once(comesOnce func(name string) bool) error {
 }
 
 func (p parameters) twice(comesOnce func(name string) bool) (first string, found bool) {
-	for name, values := range p.parsed {
-		if len(values) > 1 && (!found || name < first) && comesOnce(name) {
-			first, found = name, true
-		}
-	}
-	if p.parsed != nil || !strings.Contains(p.raw, "&") {
-		return first, found
+	if p.parsed == nil && !strings.Contains(p.raw, "&") {
+		return "", false
 	}
 	seen := map[string]bool{}
-	for rest := p.raw; rest != ""; {
-		var pair string
-		pair, rest, _ = strings.Cut(rest, "&")
-		name, _, _ := strings.Cut(pair, "=")
-		if pair == "" || !comesOnce(name) {
-			continue
-		}
-		if seen[name] {
-			return name, true
+	for name := range p.all() {
+		if comesOnce(name) && seen[name] && (!found || name < first) {
+			first, found = name, true
 		}
 		seen[name] = true
 	}
-	return "", false
+	return first, found
 }
 
 // list returns all values of a name as one list; empty ones are absent.
 func (p parameters) list(name string) string {
-	if p.parsed != nil {
-		return joined(p.parsed[name])
-	}
 	values := make([]string, 0, 4)
-	for rest := p.raw; rest != ""; {
-		var pair string
-		pair, rest, _ = strings.Cut(rest, "&")
-		if key, value, _ := strings.Cut(pair, "="); key == name {
+	for key, value := range p.all() {
+		if key == name {
 			values = append(values, value)
 		}
 	}

@@ -15,17 +15,8 @@ type deletePoolInput struct {
 // in use; without instances nobody is bound there meanwhile. What is not there any
 // more is deleted: the answer to the first call may have been lost.
 func (s *Server) deletePool(ctx context.Context, in *deletePoolInput) (*struct{}, error) {
-	p, err := require(ctx, RoleOperator)
+	p, err := s.poolChanger(ctx, in.Pool)
 	if err != nil {
-		return nil, err
-	}
-	if err := statestore.ValidateName("pool", in.Pool); err != nil {
-		return nil, err
-	}
-	if err := p.allowPool(in.Pool); err != nil {
-		return nil, err
-	}
-	if err := s.enforced(in.Pool); err != nil {
 		return nil, err
 	}
 	if err := s.nobodyIn(ctx, in.Pool); err != nil {

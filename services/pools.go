@@ -85,23 +85,29 @@ func (s *Server) getPolicy(ctx context.Context, in *policyInput) (*policyOutput,
 	return out, nil
 }
 
+// poolChanger is the caller, if it may change a pool and no file decides its policy.
+func (s *Server) poolChanger(ctx context.Context, pool string) (*principal, error) {
+	p, err := require(ctx, RoleOperator)
+	if err != nil {
+		return nil, err
+	}
+	if err := statestore.ValidateName("pool", pool); err != nil {
+		return nil, err
+	}
+	if err := p.allowPool(pool); err != nil {
+		return nil, err
+	}
+	return p, s.enforced(pool)
+}
+
 type putPolicyInput struct {
 	Pool string `path:"pool"`
 	Body PoolPolicy
 }
 
 func (s *Server) putPolicy(ctx context.Context, in *putPolicyInput) (*policyOutput, error) {
-	p, err := require(ctx, RoleOperator)
+	p, err := s.poolChanger(ctx, in.Pool)
 	if err != nil {
-		return nil, err
-	}
-	if err := statestore.ValidateName("pool", in.Pool); err != nil {
-		return nil, err
-	}
-	if err := p.allowPool(in.Pool); err != nil {
-		return nil, err
-	}
-	if err := s.enforced(in.Pool); err != nil {
 		return nil, err
 	}
 	doc, err := json.Marshal(in.Body)

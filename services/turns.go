@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"slices"
 
 	"berth/statestore"
 	"berth/statestore/handle"
@@ -117,7 +114,7 @@ func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) 
 	if _, err := require(ctx, RoleWorker); err != nil {
 		return nil, err // before a large body is read
 	}
-	if err := checkWriteQuery(request(ctx)); err != nil {
+	if err := checkWriteQuery(queryOf(ctx)); err != nil {
 		return nil, err
 	}
 	body, err := s.readContext(ctx)
@@ -159,11 +156,8 @@ func (s *Server) readWrite(ctx context.Context, in *writeInput) (*write, error) 
 
 // checkWriteQuery refuses query parameters that no write reads: who asks for ?at=end, say
 // with raw bytes, would be taken for one who does not.
-func checkWriteQuery(r *http.Request) error {
-	if r.URL.RawQuery == "" {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+func checkWriteQuery(q parameters) error {
+	for name := range q.all() {
 		if name != "pool" && name != "model" {
 			return invalid("query."+name[:min(len(name), maxQuoted)],
 				"is no parameter of a write; at, base and all else stand in a JSON body, where raw bytes come as base64")

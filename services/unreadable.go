@@ -21,9 +21,11 @@ import (
 // say in that, but writes each such answer at once and in one form, with a head that
 // no handler's answer has (those have a date). So the connection puts a problem in its
 // place: TestWhatIsNoRequestIsAProblem fails if that form ever changes.
-const (
-	plainRefusal    = "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
-	maxPlainRefusal = 512 // bytes; the longest is half of that, and most answers are longer
+const maxPlainRefusal = 512 // bytes; the longest is half of that, and most answers are longer
+
+var (
+	answerBegins = []byte("HTTP/1.") // parts of a longer answer do not
+	plainRefusal = []byte("Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 )
 
 // handshakeTime is how long a caller may take over the TLS handshake.
@@ -136,15 +138,15 @@ func (c *readable) read(r net.Conn, p []byte) (int, error) {
 
 // write writes p, or a problem in place of a refusal in plain text.
 func (c *readable) write(w net.Conn, p []byte) (int, error) {
-	if len(p) > maxPlainRefusal {
+	if len(p) > maxPlainRefusal || !bytes.HasPrefix(p, answerBegins) {
 		return w.Write(p)
 	}
 	status, rest, _ := bytes.Cut(p, []byte("\r\n"))
-	said, ok := strings.CutPrefix(string(rest), plainRefusal)
+	said, ok := bytes.CutPrefix(rest, plainRefusal)
 	if !ok {
 		return w.Write(p)
 	}
-	if _, err := w.Write(c.unreadable(string(status), said)); err != nil {
+	if _, err := w.Write(c.unreadable(string(status), string(said))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -222,3 +222,30 @@ func TestTLSIsAcceptedAfterItsHandshake(t *testing.T) {
 		transport.CloseIdleConnections()
 	}
 }
+
+// What a handler writes piece by piece goes out as it is, whatever it looks like.
+func TestPartsOfAnAnswerAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	const part = "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for range 2 {
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, part)
+		}
+	})}
+	served := setup(t).server.Listener(t.Context(), l)
+	go func() { _ = server.Serve(served) }()
+	defer server.Close()                                 //nolint:errcheck // nothing is left to say
+	resp, err := http.Get("http://" + l.Addr().String()) //nolint:noctx // of this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != part+part {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -126,6 +126,21 @@ func (w *watched) tell(process, id, word string, n uint64) {
 	w.store.notes[process][boot][word] += n
 }
 
+// ramps holds that an instance comes to its whole weight in time, in steps of a tenth.
+func (w *watched) ramps(id string, rounds int) {
+	w.t.Helper()
+	last := w.instance(id).RampPercent
+	for range rounds {
+		w.rounds(1)
+		now := w.instance(id).RampPercent
+		if now < last || now > max(last, 0)+10 {
+			w.t.Fatalf("from %d %% to %d %% in a second", last, now)
+		}
+		last = now
+	}
+	w.want("in the end", last, 100)
+}
+
 func (w *watched) want(what string, got, want any) {
 	w.t.Helper()
 	if got != want {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"berth/statestore"
+	"berth/statestore/internal/rules"
 )
 
 // PutPolicy replaces the policy of a pool.
@@ -47,14 +48,14 @@ func (s *Store) DeletePool(ctx context.Context, pool string) error {
 
 // poolUnused refuses a pool with instances, or with jobs that have not ended.
 func (r *reader) poolUnused(pool string) error {
-	var used statestore.PoolInUseError
+	instances := 0
 	err := r.each(bInstances, nil, func(_, b []byte) (bool, error) {
 		var in struct {
 			Pool string `json:"pool"`
 		}
 		err := decodeJSON(bInstances, b, &in)
 		if in.Pool == pool {
-			used.Instances++
+			instances++
 		}
 		return true, err
 	})
@@ -65,15 +66,7 @@ func (r *reader) poolUnused(pool string) error {
 	if err != nil {
 		return err
 	}
-	for i := range jobs {
-		if jobs[i].Pool == pool && !jobs[i].State.Ended() {
-			used.Jobs++
-		}
-	}
-	if used != (statestore.PoolInUseError{}) {
-		return &used
-	}
-	return nil
+	return rules.PoolUnused(pool, instances, jobs)
 }
 
 // foundPool lets a pool be there from its first instance on.

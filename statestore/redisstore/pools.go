@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"berth/statestore"
+	"berth/statestore/internal/rules"
 )
 
 // PutPolicy replaces the policy of a pool.
@@ -46,7 +47,7 @@ func (s *Store) DeletePool(ctx context.Context, pool string) error {
 
 // poolUnused refuses a pool with instances, or with jobs that have not ended.
 func (t *tx) poolUnused(pool string) error {
-	var used statestore.PoolInUseError
+	instances := 0
 	for _, text := range t.whole[tInstances] {
 		var in struct {
 			Pool string `json:"pool"`
@@ -55,22 +56,14 @@ func (t *tx) poolUnused(pool string) error {
 			return err
 		}
 		if in.Pool == pool {
-			used.Instances++
+			instances++
 		}
 	}
 	jobs, err := t.jobs()
 	if err != nil {
 		return err
 	}
-	for i := range jobs {
-		if jobs[i].Pool == pool && !jobs[i].State.Ended() {
-			used.Jobs++
-		}
-	}
-	if used != (statestore.PoolInUseError{}) {
-		return &used
-	}
-	return nil
+	return rules.PoolUnused(pool, instances, jobs)
 }
 
 // foundPool lets a pool be there from its first instance on. Whoever deletes it
